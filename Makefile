@@ -1,0 +1,92 @@
+# Airlock. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.0.0-dev)
+export CGO_ENABLED ?= 0
+GOFLAGS_BUILD := -trimpath -ldflags '-s -w -X github.com/airlock-host/airlock/host/internal/version.Version=$(VERSION)'
+TOOLS := $(CURDIR)/bin/tools
+export PATH := $(TOOLS):$(PATH)
+
+BUF_VERSION := v1.75.0
+PROTOC_GEN_GO_VERSION := v1.36.12
+PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
+GOLANGCI_VERSION := v2.15.0
+GOTESTSUM_VERSION := v1.13.0
+
+PLUGINS := isolation/hostsupervisor:airlock-isolation-host-supervisor runtime/command:airlock-runtime-command
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build airlock, the cell agent and the plugins into bin/
+	@mkdir -p bin/plugins
+	go build $(GOFLAGS_BUILD) -o bin/airlock ./host/cmd/airlock
+	go build $(GOFLAGS_BUILD) -o bin/airlock-cell ./host/cmd/airlock-cell
+	@for p in $(PLUGINS); do \
+		echo "go build -o bin/plugins/$${p#*:} ./plugins/$${p%%:*}"; \
+		go build $(GOFLAGS_BUILD) -o bin/plugins/$${p#*:} ./plugins/$${p%%:*}; \
+	done
+
+.PHONY: run
+run: build ## run examples/missions/hello.json on a host with its own embedded orchestrator
+	bin/airlock dev --once examples/missions/hello.json
+
+.PHONY: test
+test: build test-deps $(TOOLS)/gotestsum ## run every test, with the race detector; fails on a skip
+	@hack/test.sh
+
+.PHONY: test-deps
+test-deps: ## install what the tests need from the system (a C compiler for the race detector)
+	@hack/test-deps.sh
+
+.PHONY: bench
+bench: build ## measure; one JSON line a figure, each with its baseline of the same run
+	go run ./test/bench
+
+.PHONY: fuzz
+FUZZTIME ?= 20s
+fuzz: ## run every fuzz target for FUZZTIME (default 20s)
+	@hack/fuzz.sh $(FUZZTIME)
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint $(TOOLS)/buf ## vet, golangci-lint, buf lint, formatting, go.mod
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	go vet ./...
+	golangci-lint run ./...
+	buf lint
+	go mod verify >/dev/null
+
+.PHONY: fmt
+fmt: ## format the Go code and the protos
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: generate
+generate: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc ## generate Go from the protos
+	buf generate
+
+.PHONY: generate-check
+generate-check: generate ## fail when the generated code is not what is committed
+	git diff --exit-code -- proto
+
+.PHONY: proto-breaking
+proto-breaking: $(TOOLS)/buf ## fail when a proto breaks the contract of AGAINST (default: the last commit)
+	buf breaking --against '.git#ref=$(or $(AGAINST),HEAD)'
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin/airlock bin/airlock-cell bin/plugins dist
+
+$(TOOLS)/buf:
+	GOBIN=$(TOOLS) go install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)
+$(TOOLS)/protoc-gen-go:
+	GOBIN=$(TOOLS) go install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)
+$(TOOLS)/protoc-gen-go-grpc:
+	GOBIN=$(TOOLS) go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC_VERSION)
+$(TOOLS)/golangci-lint:
+	GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+$(TOOLS)/gotestsum:
+	GOBIN=$(TOOLS) go install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)

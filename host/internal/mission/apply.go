@@ -1,0 +1,73 @@
+package mission
+
+import "time"
+
+// maxClosed is how many closed questions a mission remembers.
+const maxClosed = 63
+
+// Apply changes the mission by one fact that happened at the given time. It
+// never fails: whether a fact may happen was decided before.
+func (m *Mission) Apply(f Fact, at time.Time) {
+	m.UpdatedAt = at
+	switch f := f.(type) {
+	case Opened:
+		m.V, m.JournalUUID, m.Origin, m.Agent = 1, f.JournalUUID, f.Origin, f.Agent
+		m.Isolation, m.Runtime, m.RuntimeName = f.Isolation, f.Runtime, f.RuntimeName
+		m.Objective, m.Completion, m.SessionHint = f.Objective, f.Completion, f.SessionHint
+		m.LongRunning, m.Metadata, m.PayloadDigest, m.Spec = f.LongRunning, f.Metadata, f.PayloadDigest, f.Spec
+		m.CreatedAt, m.Phase, m.Epoch = at, PhaseQueued, 1
+	case Assigned:
+		m.EstimatedStart = f.EstimatedStart
+		m.Phase, m.Suspended = PhaseQueued, false
+	case Starting:
+		m.Phase, m.Generation = PhaseStarting, f.Generation
+		m.CellID, m.Incarnation, m.SessionID, m.BootID = f.CellID, f.Incarnation, f.SessionID, f.BootID
+	case Started:
+		m.Phase, m.SessionID = PhaseLive, f.SessionID
+		if m.StartedAt == nil {
+			m.StartedAt = &at
+		}
+	case Progressed:
+		p := f.Progress
+		m.Progress = &p
+	case Asked:
+		if _, open := m.Question(f.HITLID); !open {
+			m.Questions = append(m.Questions[:len(m.Questions):len(m.Questions)], f.Question)
+		}
+	case Answered:
+		var rest []Question
+		for _, q := range m.Questions {
+			if q.HITLID != f.HITLID {
+				rest = append(rest, q)
+			}
+		}
+		m.Questions = rest
+		m.Closed = append(m.Closed[max(0, len(m.Closed)-maxClosed):len(m.Closed):len(m.Closed)], f.HITLID)
+	case Paused:
+		m.Paused, m.PausedReason, m.Epoch = true, f.Reason, f.Epoch
+		m.Reason = f.Reason
+	case Resumed:
+		if f.From == "paused" {
+			m.Paused, m.PausedReason = false, ""
+		}
+		m.Suspended, m.Reason = false, ""
+	case Stopped:
+		s := f.Stop
+		m.Stop, m.Epoch = &s, f.Epoch
+		m.Reason = s.Reason
+	case Suspended:
+		m.Suspended, m.CheckpointID, m.Reason = true, f.CheckpointID, f.Reason
+	case Reconnected:
+		m.Suspended, m.Resumes, m.ResumeOffset = false, f.Resumes, f.Offset
+		m.CheckpointID, m.Reason = f.CheckpointID, ""
+	case Ended:
+		m.Phase, m.State, m.Reason = PhaseEnded, f.State, f.Reason
+		m.Error, m.ExitCode, m.Summary = f.Error, f.ExitCode, f.Summary
+		m.AbortedBy, m.Artifacts = f.AbortedBy, f.Artifacts
+		m.Suspended, m.Paused, m.Questions, m.EndedAt = false, false, nil, &at
+		if f.Tokens > 0 {
+			m.Tokens = f.Tokens
+		}
+	}
+	m.settle()
+}

@@ -1,0 +1,234 @@
+package mission
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const version = 1
+
+// Open is the first command of a mission.
+func Open(o Opened, estimatedStart time.Time) []Fact {
+	o.V = version
+	return []Fact{o, Assigned{V: version, EstimatedStart: estimatedStart}}
+}
+
+// Start asks for a cell and a session in it.
+func (m *Mission) Start(cellID string, incarnation uint64, sessionID, bootID string) ([]Fact, error) {
+	if err := m.alive("start"); err != nil {
+		return nil, err
+	}
+	if m.Phase != PhaseQueued || m.Paused || m.Latched() {
+		return nil, fmt.Errorf("start: %w (phase %s)", ErrIllegal, m.Phase)
+	}
+	return []Fact{Starting{V: version, Generation: m.Generation + 1, CellID: cellID, Incarnation: incarnation, SessionID: sessionID, BootID: bootID}}, nil
+}
+
+// SessionStarted reports that the session of a generation runs. A pause that
+// came meanwhile is said again, since started turned the wire to running.
+func (m *Mission) SessionStarted(generation uint64) ([]Fact, error) {
+	if err := m.current("session started", generation); err != nil {
+		return nil, err
+	}
+	if m.Phase != PhaseStarting || m.Latched() {
+		return nil, fmt.Errorf("session started: %w (phase %s)", ErrIllegal, m.Phase)
+	}
+	facts := []Fact{Started{V: version, Generation: generation, AgentRuntime: m.RuntimeName, SessionID: m.SessionID}}
+	return append(facts, m.restate()...), nil
+}
+
+// restate says again what a running-event on the wire has covered up.
+func (m *Mission) restate() []Fact {
+	var facts []Fact
+	for _, q := range m.Questions {
+		facts = append(facts, Asked{V: version, Question: q, Again: true})
+	}
+	if m.Paused {
+		facts = append(facts, Paused{V: version, Epoch: m.Epoch, Reason: m.PausedReason, Again: true})
+	}
+	return facts
+}
+
+// Report takes the runtime's progress.
+func (m *Mission) Report(generation uint64, p Progress) ([]Fact, error) {
+	if err := m.current("progress", generation); err != nil {
+		return nil, err
+	}
+	return []Fact{Progressed{V: version, Progress: p}}, nil
+}
+
+// Ask puts a question. The same id again is nothing new.
+func (m *Mission) Ask(generation uint64, q Question) ([]Fact, error) {
+	if err := m.current("question", generation); err != nil {
+		return nil, err
+	}
+	if _, open := m.Question(q.HITLID); open || m.Latched() || slices.Contains(m.Closed, q.HITLID) {
+		return nil, nil
+	}
+	facts := []Fact{Asked{V: version, Question: q}}
+	if m.Paused {
+		facts = append(facts, Paused{V: version, Epoch: m.Epoch, Reason: m.PausedReason, Again: true})
+	}
+	return facts, nil
+}
+
+// Close closes a question: answered, expired or withdrawn.
+func (m *Mission) Close(hitlID, outcome, actor string) ([]Fact, error) {
+	if err := m.alive("answer"); err != nil {
+		return nil, err
+	}
+	if _, open := m.Question(hitlID); !open {
+		return nil, fmt.Errorf("question %q is not open: %w", hitlID, ErrIllegal)
+	}
+	facts := []Fact{Answered{V: version, HITLID: hitlID, Outcome: outcome, Actor: actor}}
+	for _, q := range m.Questions {
+		if q.HITLID != hitlID {
+			facts = append(facts, Asked{V: version, Question: q, Again: true})
+		}
+	}
+	return facts, nil
+}
+
+// Pause holds the mission; everything decided before is void.
+func (m *Mission) Pause(actor, reason string) ([]Fact, error) {
+	if err := m.alive("pause"); err != nil {
+		return nil, err
+	}
+	if m.Latched() {
+		return nil, fmt.Errorf("pause: the mission is being stopped: %w", ErrIllegal)
+	}
+	if m.Paused {
+		return nil, nil
+	}
+	return []Fact{Paused{V: version, Epoch: m.Epoch + 1, Actor: actor, Reason: reason}}, nil
+}
+
+// Resume lifts a pause, never a stop.
+func (m *Mission) Resume(actor string) ([]Fact, error) {
+	if err := m.alive("resume"); err != nil {
+		return nil, err
+	}
+	if m.Latched() {
+		return nil, fmt.Errorf("resume: the mission is being stopped: %w", ErrIllegal)
+	}
+	if !m.Paused {
+		return nil, nil
+	}
+	facts := []Fact{Resumed{V: version, From: "paused", Actor: actor}}
+	for _, q := range m.Questions {
+		facts = append(facts, Asked{V: version, Question: q, Again: true})
+	}
+	return facts, nil
+}
+
+// StopNow sets the stop latch. It is never refused while the mission lives; a
+// second stop changes nothing.
+func (m *Mission) StopNow(s Stop) ([]Fact, error) {
+	if err := m.alive("stop"); err != nil {
+		return nil, err
+	}
+	if m.Latched() {
+		return nil, nil
+	}
+	return []Fact{Stopped{V: version, Epoch: m.Epoch + 1, Stop: s}}, nil
+}
+
+// StopDone ends a stop ladder that was proven.
+func (m *Mission) StopDone(receipt json.RawMessage) ([]Fact, error) {
+	if err := m.alive("stop done"); err != nil {
+		return nil, err
+	}
+	if !m.Latched() {
+		return nil, fmt.Errorf("stop done: no stop: %w", ErrIllegal)
+	}
+	end := Ended{V: version, State: StateAborted, Reason: m.Stop.Reason, AbortedBy: m.Stop.By, Tokens: m.Tokens}
+	if m.Stop.Fail != "" {
+		end = Ended{V: version, State: StateFailed, Reason: m.Stop.Fail, Error: m.Stop.Reason, Tokens: m.Tokens}
+	}
+	return []Fact{StopAcknowledged{V: version, StopID: m.Stop.ID, Receipt: receipt}, end}, nil
+}
+
+// Finish ends a mission that was not stopped. A result that comes after the
+// stop latch, or from an old generation, is not the mission's end any more.
+func (m *Mission) Finish(generation uint64, e Ended) ([]Fact, error) {
+	if err := m.current("end", generation); err != nil {
+		return nil, err
+	}
+	if m.Latched() {
+		return nil, fmt.Errorf("end: the mission is being stopped: %w", ErrIllegal)
+	}
+	e.V, e.Tokens = version, m.Tokens
+	return []Fact{e}, nil
+}
+
+// Suspend says that the host goes away on purpose.
+func (m *Mission) Suspend(checkpointID, reason string) ([]Fact, error) {
+	if err := m.alive("suspend"); err != nil {
+		return nil, err
+	}
+	if m.Suspended {
+		return nil, nil
+	}
+	return []Fact{Suspended{V: version, CheckpointID: checkpointID, Reason: reason}}, nil
+}
+
+// Reconnect says that the host is back and, for a session that lives, that it
+// goes on (rulings 5). offset is the output known now; maxResumes is how many
+// unplanned restarts without progress are borne.
+func (m *Mission) Reconnect(checkpointID string, offset uint64, maxResumes int, estimatedStart time.Time) ([]Fact, error) {
+	if err := m.alive("reconnect"); err != nil {
+		return nil, err
+	}
+	if m.Phase == PhaseQueued {
+		return append([]Fact{Assigned{V: version, EstimatedStart: estimatedStart, Again: true}}, m.restate()...), nil
+	}
+	planned, resumes := m.Suspended, m.Resumes
+	if !planned {
+		if resumes++; offset > m.ResumeOffset {
+			resumes = 1
+		}
+	}
+	if planned {
+		checkpointID = m.CheckpointID
+	}
+	facts := []Fact{Reconnected{V: version, CheckpointID: checkpointID, Planned: planned, Resumes: resumes, Offset: offset}}
+	if resumes > maxResumes {
+		return append(facts, Ended{V: version, State: StateFailed, Reason: "restart_intensity_exceeded",
+			Error: fmt.Sprintf("resumed %d times without progress", maxResumes), Tokens: m.Tokens}), nil
+	}
+	if m.Phase == PhaseLive && !m.Latched() {
+		facts = append(facts, Resumed{V: version, From: "suspended"})
+	}
+	return append(facts, m.restate()...), nil
+}
+
+// Requeue puts a mission whose start certainly never reached a cell back into
+// the queue.
+func (m *Mission) Requeue(generation uint64, estimatedStart time.Time) ([]Fact, error) {
+	if err := m.current("requeue", generation); err != nil {
+		return nil, err
+	}
+	if m.Phase != PhaseStarting {
+		return nil, fmt.Errorf("requeue: %w (phase %s)", ErrIllegal, m.Phase)
+	}
+	return []Fact{Assigned{V: version, EstimatedStart: estimatedStart, Again: true}}, nil
+}
+
+func (m *Mission) alive(what string) error {
+	if m.Terminal() {
+		return fmt.Errorf("%s: the mission is %s: %w", what, m.State, ErrIllegal)
+	}
+	return nil
+}
+
+func (m *Mission) current(what string, generation uint64) error {
+	if err := m.alive(what); err != nil {
+		return err
+	}
+	if generation != m.Generation {
+		return fmt.Errorf("%s of generation %d, now %d: %w", what, generation, m.Generation, ErrStale)
+	}
+	return nil
+}
