@@ -45,7 +45,7 @@ test-deps: ## install what the tests need from the system (a C compiler for the 
 
 .PHONY: bench
 bench: build ## measure; one JSON line a figure, each with its baseline of the same run
-	go run ./test/bench
+	go run ./host/bench
 
 .PHONY: fuzz
 FUZZTIME ?= 20s

@@ -1,0 +1,7 @@
+governance {
+  mode       = govern
+  on_failure = fail_closed
+  policy {
+    default = "allow"
+  }
+}

@@ -1,0 +1,23 @@
+isolation "docker" "container" {}
+runtime "command" "shell" {}
+governance {
+  mode       = "govern"
+  on_failure = "fail_closed"
+  policy {
+    default = "allow"
+  }
+}
+
+listen {}
+listen {}
+isolation "docker" "container" {}
+agent "a" {
+  isolation = isolation.docker.container
+  runtime   = runtime.command.shell
+}
+agent "a" {
+  isolation = isolation.docker.container
+  runtime   = runtime.command.shell
+}
+data_dir = "/a"
+data_dir = "/b"

@@ -1,0 +1,9 @@
+isolation "docker" "container" {
+  config {
+    image = file("/etc/passwd")
+    limits {
+    }
+  }
+  config {
+  }
+}

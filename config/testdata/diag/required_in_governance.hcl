@@ -1,0 +1,3 @@
+governance {
+  approval_timeout = "15m"
+}

@@ -1,0 +1,66 @@
+isolation "docker" "container" {}
+runtime "command" "shell" {}
+
+gateway "anthropic" {
+  upstream = "https://api.anthropic.com"
+}
+revoker "webhook" "issuer" {}
+agent "a" {
+  isolation  = isolation.docker.container
+  runtime    = runtime.command.shell
+  gateways   = [gateway.anthropic]
+  revokers   = [revoker.webhook.issuer]
+  checkpoint = "on-suspend"
+  network {
+    mode  = "gateway"
+    allow = ["registry.example:443"]
+  }
+  governance {
+    budget {
+      max_cost_usd = 5
+      max_tokens   = 10
+    }
+  }
+}
+governance {
+  mode       = "govern"
+  on_failure = "fail_closed"
+  policy {
+    default = "allow"
+    rule "r" {
+      tool   = "*"
+      effect = "deny"
+    }
+    plugin "judge" {}
+  }
+  risk {
+    block_at = "HIGH"
+  }
+  intent {
+  }
+  approve {
+  }
+  redact "x" {
+    tool    = "*"
+    pointer = "/x"
+  }
+  budget {
+    max_cost_usd = 5
+    max_tokens   = 10
+  }
+  head {
+    url = "https://heads.example"
+  }
+}
+tls {
+  cert_file = "/c"
+  key_file  = "/k"
+}
+retention {
+}
+telemetry {
+  otlp_endpoint = "http://127.0.0.1:4318"
+}
+orchestrator {
+  approvals = "answer"
+}

@@ -1,0 +1,384 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/airlock-host/airlock/host/internal/orchestrator"
+)
+
+// deadline is how long anything may take on a slow machine with two cores.
+const deadline = 90 * time.Second
+
+// bin is where the programs lie; TestMain fills it.
+var bin string
+
+func TestMain(m *testing.M) {
+	dir := os.Getenv("AIRLOCK_BIN")
+	if dir == "" {
+		tmp, err := os.MkdirTemp("", "albin")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(tmp)
+		if err := buildAll(tmp); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		dir = tmp
+	}
+	bin = dir
+	os.Exit(m.Run())
+}
+
+// buildAll builds the programs when `make build` has not.
+func buildAll(dir string) error {
+	for out, pkg := range map[string]string{
+		"airlock": "./host/cmd/airlock", "airlock-cell": "./host/cmd/airlock-cell",
+		"plugins/airlock-isolation-host-supervisor": "./plugins/isolation/hostsupervisor",
+		"plugins/airlock-runtime-command":           "./plugins/runtime/command",
+	} {
+		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, out), pkg)
+		cmd.Dir = "../.."
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", pkg, err, text)
+		}
+	}
+	return nil
+}
+
+// rig is an orchestrator and a host that is registered with it.
+type rig struct {
+	t    *testing.T
+	orc  *orchestrator.Orchestrator
+	dir  string
+	conf string
+	work string // the agent's workspace, read-write, seen by host and cell
+
+	cmd  *exec.Cmd
+	done chan struct{}
+	log  *lockedBuffer
+	api  *http.Client
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// settings change the configuration of a rig.
+type settings struct {
+	agent      string // further lines of the agent block
+	governance string // further lines of the governance block
+	extra      string // further blocks
+	runtime    string // lines of the command runtime's config
+	slots      int
+	orc        orchestrator.Options
+}
+
+func newRig(t *testing.T, s settings) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ale2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, dir: dir, work: filepath.Join(dir, "work"), log: &lockedBuffer{}}
+	r.orc = orchestrator.New(s.orc)
+	if err := r.orc.Start("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(r.work, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{dir, r.work} {
+		if err := os.Chmod(d, 0o777); err != nil { // the workload has a uid of its own
+			t.Fatal(err)
+		}
+	}
+	if s.slots == 0 {
+		s.slots = 64
+	}
+	r.conf = filepath.Join(dir, "airlock.hcl")
+	text := fmt.Sprintf(`
+name     = "e2e"
+data_dir = "%[1]s/data"
+run_dir  = "%[1]s/run"
+listen {
+  rest = "127.0.0.1:0"
+  ws   = "127.0.0.1:0"
+}
+orchestrator {
+  endpoint = "%[2]s"
+}
+plugins {
+  dir  = "%[3]s/plugins"
+  lock = "%[1]s/no.lock.hcl"
+}
+isolation "host-supervisor" "host" {
+  config {}
+}
+runtime "command" "shell" {
+  config {
+    %[4]s
+  }
+}
+governance {
+  mode      = "govern"
+  on_failure = "fail_closed"
+  policy {
+    default = "allow"
+  }
+  head {
+    file     = "%[1]s/heads/heads.jsonl"
+    key_file = "%[1]s/heads/host.key"
+  }
+  %[5]s
+}
+agent "agent-01" {
+  isolation  = isolation.host-supervisor.host
+  runtime    = runtime.command.shell
+  slots      = %[6]d
+  workspace {
+    source = "%[1]s/work"
+    mode   = "read-write"
+  }
+  %[7]s
+}
+operator "e2e" {
+  token_file = "%[1]s/operator.token"
+  uids       = [%[8]d]
+  role       = "operator"
+}
+%[9]s
+`, dir, r.orc.URL(), bin, s.runtime, s.governance, s.slots, s.agent, os.Getuid(), s.extra)
+	write(t, r.conf, text, 0o600)
+	write(t, filepath.Join(dir, "operator.token"), strings.Repeat("k3y-", 10), 0o600)
+	sock := filepath.Join(dir, "run", "airlock.sock")
+	r.api = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", sock)
+		},
+	}}
+	t.Cleanup(r.clean)
+	r.start()
+	return r
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts the host and waits until it is registered.
+func (r *rig) start() {
+	r.t.Helper()
+	cmd := exec.Command(filepath.Join(bin, "airlock"), "serve", "--config", r.conf)
+	cmd.Stdout, cmd.Stderr = r.log, r.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Env = append(os.Environ(), "HOME="+r.dir)
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = cmd.Wait() }()
+	r.cmd, r.done = cmd, done
+	r.until("the host is registered", func() bool { return r.connected() })
+}
+
+func (r *rig) connected() bool {
+	select {
+	case <-r.done:
+		r.t.Fatalf("the host has ended: %v\n%s", r.cmd.ProcessState, r.log)
+	default:
+	}
+	resp, err := http.Get(r.orc.URL() + "/api/v1/executors")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	var list struct {
+		Executors []struct {
+			Connected bool `json:"connected"`
+		} `json:"executors"`
+	}
+	return json.NewDecoder(resp.Body).Decode(&list) == nil && len(list.Executors) == 1 && list.Executors[0].Connected
+}
+
+// end sends a signal to the host and waits for its end.
+func (r *rig) end(sig syscall.Signal) {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(sig); err != nil {
+		r.t.Fatal(err)
+	}
+	select {
+	case <-r.done:
+	case <-time.After(deadline):
+		_ = r.cmd.Process.Signal(syscall.SIGQUIT)
+		<-r.done
+		r.t.Fatalf("the host did not end after %v\n%s", sig, r.log)
+	}
+	if sig == syscall.SIGTERM && r.cmd.ProcessState.ExitCode() != 0 {
+		r.t.Errorf("exit code %d after SIGTERM\n%s", r.cmd.ProcessState.ExitCode(), r.log)
+	}
+}
+
+// clean aborts what still runs, ends the host and looks for faults.
+func (r *rig) clean() {
+	select {
+	case <-r.done:
+		r.orc.SetDown(false)
+		r.startQuietly()
+	default:
+	}
+	r.abortAll()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err == nil {
+		select {
+		case <-r.done:
+		case <-time.After(deadline):
+			_ = r.cmd.Process.Kill()
+			<-r.done
+			r.t.Error("the host did not end at the end of the test")
+		}
+	}
+	for _, v := range r.orc.Violations() {
+		r.t.Errorf("breach of the contract: %s: %s", v.Kind, v.Detail)
+	}
+	r.orc.Close()
+	text := r.log.String()
+	if strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
+		r.t.Error("the host had a data race or panicked")
+	}
+	if r.t.Failed() {
+		if len(text) > 20000 {
+			text = text[len(text)-20000:]
+		}
+		r.t.Logf("host's log:\n%s", text)
+	}
+	if left := leftovers(r.dir); len(left) > 0 {
+		r.t.Errorf("processes of cells are left: %v", left)
+	}
+	if err := os.RemoveAll(r.dir); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func (r *rig) startQuietly() {
+	cmd := exec.Command(filepath.Join(bin, "airlock"), "serve", "--config", r.conf)
+	cmd.Stdout, cmd.Stderr = r.log, r.log
+	if err := cmd.Start(); err != nil {
+		r.t.Error(err)
+		return
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = cmd.Wait() }()
+	r.cmd, r.done = cmd, done
+}
+
+// abortAll ends every live mission, so that no cell is left.
+func (r *rig) abortAll() {
+	end := time.Now().Add(deadline)
+	for time.Now().Before(end) {
+		var list struct {
+			Missions []struct {
+				ID    string `json:"mission_id"`
+				State string `json:"state"`
+			} `json:"missions"`
+		}
+		if r.call("GET", "/api/v1/missions?live=true", nil, &list) != http.StatusOK {
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		live := 0
+		for _, m := range list.Missions {
+			switch m.State {
+			case "done", "failed", "aborted":
+			default:
+				live++
+				r.call("POST", "/api/v1/missions/"+escape(m.ID)+"/abort", map[string]any{}, nil)
+			}
+		}
+		if live == 0 {
+			r.untilQuiet()
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	r.t.Error("missions could not be aborted at the end of the test")
+}
+
+// untilQuiet waits until the cells of ended missions are gone.
+func (r *rig) untilQuiet() {
+	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if len(leftovers(r.dir)) == 0 {
+			return
+		}
+	}
+}
+
+// call talks to the operator socket; it gives the status code, 0 when the host
+// did not answer.
+func (r *rig) call(method, path string, body, into any) int {
+	var rd io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		rd = bytes.NewReader(text)
+	}
+	req, err := http.NewRequest(method, "http://localhost"+path, rd)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := r.api.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	if into != nil {
+		_ = json.NewDecoder(resp.Body).Decode(into)
+	}
+	return resp.StatusCode
+}
+
+// until waits for a condition.
+func (r *rig) until(what string, cond func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if cond() {
+			return
+		}
+	}
+	r.t.Fatalf("it did not come to this in %v: %s\n%s", deadline, what, r.log)
+}

@@ -1,0 +1,113 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/airlock-host/airlock/host/internal/journal"
+)
+
+// heartbeat is how often a silent stream says that it is alive.
+const heartbeat = 15 * time.Second
+
+// eventList is the answer of GET /tasks/{id}/events.
+type eventList struct {
+	Events []journal.Event `json:"events"`
+	Next   uint64          `json:"next"` // what to ask for after
+}
+
+// taskEvents answers a page of events, or with Accept: text/event-stream all of
+// them as they come.
+func (s *Server) taskEvents(w http.ResponseWriter, r *http.Request, op *Operator) error {
+	v, err := s.visible(r.Context(), op, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	text, field := r.URL.Query().Get("after"), "after"
+	stream := strings.Contains(r.Header.Get("Accept"), "text/event-stream")
+	if last := r.Header.Get("Last-Event-ID"); stream && last != "" {
+		text, field = last, "Last-Event-ID"
+	}
+	var after uint64
+	if text != "" {
+		if after, err = strconv.ParseUint(text, 10, 63); err != nil {
+			return badField(field, "it must be a sequence number")
+		}
+	}
+	if stream {
+		return s.streamEvents(w, r, v.TaskID, after)
+	}
+	limit := maxPage
+	if text := r.URL.Query().Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return badField("limit", "it must be a number from 1 to 100")
+		}
+		limit = min(n, maxPage)
+	}
+	page, err := s.opts.Events.Events(r.Context(), v.TaskID, after, limit)
+	if err != nil {
+		return err
+	}
+	list := eventList{Events: page, Next: after}
+	if page == nil {
+		list.Events = []journal.Event{}
+	}
+	if n := len(page); n > 0 {
+		list.Next = page[n-1].Sequence
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// streamEvents sends server-sent events; the id is the sequence. It reads page
+// by page at the reader's pace, so nothing is queued for a slow one; a write
+// that does not get through in time ends it.
+func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, task string, after uint64) error {
+	rc := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	send := func(text []byte) bool {
+		_ = rc.SetWriteDeadline(s.now().Add(s.opts.WriteTimeout))
+		if _, err := w.Write(text); err != nil {
+			return false
+		}
+		return rc.Flush() == nil
+	}
+	if !send([]byte(": events\n\n")) {
+		return nil
+	}
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	for {
+		changed := s.opts.Events.Changed()
+		page, err := s.opts.Events.Events(r.Context(), task, after, maxPage)
+		if err != nil {
+			send([]byte("event: error\ndata: {\"error\":\"the journal cannot be read\"}\n\n"))
+			return nil
+		}
+		for i := range page {
+			body, err := json.Marshal(page[i])
+			if err != nil || !send(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", page[i].Sequence, page[i].Kind, body)) {
+				return nil
+			}
+			after = page[i].Sequence
+		}
+		if len(page) > 0 {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ticker.C:
+			if !send([]byte(": alive\n\n")) {
+				return nil
+			}
+		case <-r.Context().Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/airlock-host/airlock/host/internal/engine"
+	"github.com/airlock-host/airlock/host/internal/journal"
+	"github.com/airlock-host/airlock/host/internal/mission"
+	"github.com/airlock-host/airlock/host/internal/session"
+	"github.com/airlock-host/airlock/host/internal/store"
+)
+
+// Engine is what the API needs of the engine.
+type Engine interface {
+	Accept(ctx context.Context, d engine.Dispatch) (engine.Accepted, error)
+	Pause(ctx context.Context, missionID, actor, reason string) error
+	Resume(ctx context.Context, missionID, actor, reason string) error
+	Abort(ctx context.Context, missionID, actor, by, reason string) error
+	Answer(ctx context.Context, hitlID, actor, text string) error
+	Mission(ctx context.Context, id string) (mission.View, error)
+	Missions(ctx context.Context, f store.MissionFilter) (views []mission.View, next string, err error)
+	Questions() []mission.Question
+	Agents() []engine.AgentView
+}
+
+// Sessions finds sessions, running or ended. engine.ErrNotFound when there is
+// none.
+type Sessions interface {
+	Session(ctx context.Context, sessionID string) (*session.Session, error)
+}
+
+// Events reads the journals of all tasks.
+type Events interface {
+	// Events reads a task's events with a sequence above after, in order.
+	Events(ctx context.Context, task string, after uint64, limit int) ([]journal.Event, error)
+	// Head is the end of a task's chain.
+	Head(ctx context.Context, task string) (journal.Head, error)
+	// Feed reads the events of all tasks in the order of their commits, behind
+	// a cursor; cursors[i] is the place of events[i].
+	Feed(ctx context.Context, after int64, limit int) (events []journal.Event, cursors []int64, err error)
+	// FeedEnd is the cursor of the newest event.
+	FeedEnd(ctx context.Context) (int64, error)
+	// Changed is closed at the next commit of any event.
+	Changed() <-chan struct{}
+}
+
+// Plugins is what the API needs of the plugin catalog.
+type Plugins interface {
+	// Status is one JSON-ready object per plugin instance.
+	Status() any
+	// Reload relaunches an instance; engine.ErrNotFound when there is none of
+	// that name.
+	Reload(ctx context.Context, name string) error
+}
+
+// Readiness says whether the host can take missions.
+type Readiness struct {
+	Ready bool `json:"ready"`
+	// Store is empty while commits are possible, else why not.
+	Store string `json:"store"`
+	// Plugins are the instances by ref, with why they cannot be used; an
+	// empty reason means healthy. They do not make the host unready.
+	Plugins map[string]string `json:"plugins"`
+}
+
+// Options of a Server. Engine, Sessions, Events, Plugins, Ready, Operators and
+// Log are required.
+type Options struct {
+	Version  string
+	Engine   Engine
+	Sessions Sessions
+	Events   Events
+	Plugins  Plugins
+	Ready    func() Readiness
+
+	Operators *Operators
+	Log       hclog.Logger
+
+	// Hosts are names and addresses beside the loopback ones under which the
+	// listeners may be reached (listen.advertise, the listeners' own).
+	Hosts []string
+	// RESTPort is where the Control Room is served; its pages may open the
+	// WebSockets.
+	RESTPort string
+
+	// Dispatch takes dispatches of the orchestrator and checks the executor
+	// token itself. Where the path has an id, r.PathValue("id") is it, decoded.
+	Dispatch http.Handler
+	// OrchestratorStatus answers GET /api/v1/aiwg/status.
+	OrchestratorStatus http.Handler
+	// Reconnect skips the wait before the next attempt to reach the
+	// orchestrator.
+	Reconnect http.Handler
+	// UI serves / and /ui/; nil: not there.
+	UI http.Handler
+
+	// Metrics are what /metrics shows; nil: not there. Register takes the API's
+	// own; nil: not counted.
+	Metrics     prometheus.Gatherer
+	Register    prometheus.Registerer
+	MetricsOpen bool
+
+	// Drain stops taking missions and waits for those that run, at most until
+	// the deadline (0: no wait). Reload reads the configuration again and
+	// answers what could be applied. nil: this host cannot.
+	Drain  func(ctx context.Context, deadline time.Duration) error
+	Reload func(ctx context.Context) (any, error)
+
+	// WriteTimeout is how long one write to a stream may take before the
+	// reader is given up; 0 = 10 s. BodyTimeout bounds the reading of a body;
+	// 0 = 30 s.
+	WriteTimeout time.Duration
+	BodyTimeout  time.Duration
+	Now          func() time.Time // nil: time.Now
+}

@@ -1,0 +1,178 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/airlock-host/airlock/config"
+)
+
+// Server is the operator's API. Make it with New, then call Serve once, or use
+// its handlers.
+type Server struct {
+	opts      Options
+	log       hclog.Logger
+	now       func() time.Time
+	operators atomic.Pointer[Operators]
+	hosts     map[string]bool
+	limiter   *limiter
+	metrics   *metrics
+	writers   *writers
+	unproven  chan struct{}
+	life      context.Context // ends when streams and sockets have to
+	end       context.CancelFunc
+	rest, ws  http.Handler
+}
+
+// New makes a server.
+func New(opts Options) (*Server, error) {
+	if opts.WriteTimeout <= 0 {
+		opts.WriteTimeout = 10 * time.Second
+	}
+	if opts.BodyTimeout <= 0 {
+		opts.BodyTimeout = 30 * time.Second
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	m, err := newMetrics(opts.Register)
+	if err != nil {
+		return nil, fmt.Errorf("api metrics: %w", err)
+	}
+	s := &Server{
+		opts: opts, log: opts.Log, now: opts.Now, hosts: map[string]bool{}, metrics: m,
+		limiter:  &limiter{now: opts.Now, remotes: map[string]*failures{}},
+		writers:  &writers{taken: map[string]bool{}},
+		unproven: make(chan struct{}, maxUnproven),
+	}
+	for _, h := range opts.Hosts {
+		if name := hostname(h); name != "" {
+			s.hosts[name] = true
+		}
+	}
+	s.operators.Store(opts.Operators)
+	s.life, s.end = context.WithCancel(context.Background())
+	s.rest = s.guard(s.router(s.Routes()))
+	s.ws = s.guard(s.wsRouter(s.WSRoutes()))
+	return s, nil
+}
+
+// SetOperators puts another table in, at a reload. Open streams go on.
+func (s *Server) SetOperators(t *Operators) { s.operators.Store(t) }
+
+// REST is the handler of the REST listener and of the operator socket. The
+// operator socket also serves what the WebSocket listener does.
+func (s *Server) REST() http.Handler { return s.rest }
+
+// WS is the handler of the WebSocket listener.
+func (s *Server) WS() http.Handler { return s.ws }
+
+// Operator is the handler of the operator socket: everything.
+func (s *Server) Operator() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/ws/") {
+			s.ws.ServeHTTP(w, r)
+			return
+		}
+		s.rest.ServeHTTP(w, r)
+	})
+}
+
+// Close ends every stream and socket; Serve does it by itself.
+func (s *Server) Close() { s.end() }
+
+// Listeners are what Serve serves; nil ones are left out. They are closed when
+// Serve returns.
+type Listeners struct {
+	REST, WS, Operator net.Listener
+	TLS                *tls.Config // of REST and WS; nil: none
+}
+
+// Serve serves until ctx ends, then ends the streams, lets the requests that
+// run finish within the grace and returns nil. An error is a listener's.
+func (s *Server) Serve(ctx context.Context, l Listeners, grace time.Duration) error {
+	defer s.end()
+	if l.TLS != nil {
+		if l.REST != nil {
+			l.REST = tls.NewListener(l.REST, l.TLS)
+		}
+		if l.WS != nil {
+			l.WS = tls.NewListener(l.WS, l.TLS)
+		}
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	for _, one := range []struct {
+		l net.Listener
+		h http.Handler
+	}{{l.REST, s.rest}, {l.WS, s.ws}, {l.Operator, s.Operator()}} {
+		if one.l == nil {
+			continue
+		}
+		srv := s.httpServer(one.h)
+		g.Go(func() error {
+			if err := srv.Serve(one.l); !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("listener %s: %w", one.l.Addr(), err)
+			}
+			return nil
+		})
+		g.Go(func() error {
+			<-gctx.Done()
+			s.end()
+			sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+			defer cancel()
+			if srv.Shutdown(sctx) != nil {
+				_ = srv.Close()
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// httpServer has the time-outs that keep slow clients from holding on. There is
+// none for writing: streams set theirs for each write.
+func (s *Server) httpServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ConnContext:       connContext,
+		BaseContext:       func(net.Listener) context.Context { return s.life },
+		ErrorLog:          s.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
+	}
+}
+
+// TLSConfig reads a tls block.
+func TLSConfig(c *config.TLS) (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	t := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	if c.ClientCAFile == "" {
+		return t, nil
+	}
+	pem, err := os.ReadFile(c.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("tls: client_ca_file: %w", err)
+	}
+	t.ClientCAs = x509.NewCertPool()
+	if !t.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("tls: client_ca_file %s has no certificate in it", c.ClientCAFile)
+	}
+	t.ClientAuth = tls.RequireAndVerifyClientCert
+	return t, nil
+}

@@ -1,0 +1,314 @@
+package cells
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/airlock-host/airlock/host/internal/store"
+	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+	cell "github.com/airlock-host/airlock/sdk/cell"
+)
+
+// Store keeps the rows.
+type Store interface {
+	Commit(ctx context.Context, b store.Batch) error
+	Cells(ctx context.Context) ([]store.CellRow, error)
+}
+
+// Drivers gives the isolation drivers.
+type Drivers interface {
+	Isolation(ref string) (pluginv1.IsolationClient, error)
+}
+
+// Options of a Manager.
+type Options struct {
+	DataDir   string
+	RunDir    string
+	HostID    string
+	UIDs      [2]uint32 // one per cell, ends included; zero: the driver's own user
+	AgentPath string    // the airlock-cell binary; it is copied to data_dir/agents/<sha256>
+	Store     Store
+	Drivers   Drivers
+	Log       hclog.Logger
+	// CreateTimeout bounds one Create; 0 = 60 s.
+	CreateTimeout time.Duration
+}
+
+// Manager makes and ends cells.
+type Manager struct {
+	opts     Options
+	agentBin string
+	agentSHA string
+
+	mu   sync.Mutex
+	uids map[uint32]string // in use, by cell
+	next uint32
+}
+
+// New stages the cell agent and makes the directories.
+func New(opts Options) (*Manager, error) {
+	if opts.CreateTimeout == 0 {
+		opts.CreateTimeout = 60 * time.Second
+	}
+	m := &Manager{opts: opts, uids: map[uint32]string{}, next: opts.UIDs[0]}
+	for _, dir := range []string{m.cellsDir(), m.volumesDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	m.agentBin, m.agentSHA, err = stageAgent(opts.AgentPath, filepath.Join(opts.DataDir, "agents"))
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Manager) cellsDir() string   { return filepath.Join(m.opts.RunDir, "cells") }
+func (m *Manager) volumesDir() string { return filepath.Join(m.opts.DataDir, "volumes") }
+
+// Known tells the manager of a row that was read at the start, so that its uid
+// is not given away again.
+func (m *Manager) Known(c *Cell) {
+	if c.UID != 0 {
+		m.mu.Lock()
+		m.uids[c.UID] = c.ID
+		m.mu.Unlock()
+	}
+}
+
+// Prepare lays a new cell out; nothing is made yet but its id. The caller
+// stores the row before it calls Create.
+func (m *Manager) Prepare(spec Spec) (*Cell, error) {
+	key, err := specKey(spec, m.agentSHA)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cell{ID: newID(), Incarnation: 1, Instance: spec.Isolation, State: StateCreating}
+	c.details = details{Secret: newSecret(), Spec: spec, SpecKey: key, AgentSHA: m.agentSHA,
+		LinkDir: filepath.Join(m.cellsDir(), c.ID)}
+	if c.UID, err = m.takeUID(c.ID); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// specKey is equal for cells that can stand in for each other. A workspace is
+// filled when a cell is claimed, so warm cells have none.
+func specKey(spec Spec, agentSHA string) (string, error) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append(text, agentSHA...))
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// Fits says that a warm cell can stand in for a new one of this spec.
+func (m *Manager) Fits(c *Cell, spec Spec) bool {
+	key, err := specKey(spec, m.agentSHA)
+	return err == nil && key == c.SpecKey
+}
+
+func (m *Manager) takeUID(id string) (uint32, error) {
+	first, last := m.opts.UIDs[0], m.opts.UIDs[1]
+	if first == 0 {
+		return 0, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for range last - first + 1 {
+		uid := m.next
+		if m.next++; m.next > last {
+			m.next = first
+		}
+		if _, used := m.uids[uid]; !used {
+			m.uids[uid] = id
+			return uid, nil
+		}
+	}
+	return 0, fmt.Errorf("uid_range: all %d uids are in use by cells", last-first+1)
+}
+
+// Release gives a cell's uid back.
+func (m *Manager) Release(c *Cell) {
+	m.mu.Lock()
+	if m.uids[c.UID] == c.ID {
+		delete(m.uids, c.UID)
+	}
+	m.mu.Unlock()
+}
+
+// Create asks the driver for the cell. It is idempotent: when the driver's
+// process dies meanwhile it is asked again once it is back, until the
+// time-out.
+func (m *Manager) Create(ctx context.Context, c *Cell) error {
+	ctx, cancel := context.WithTimeout(ctx, m.opts.CreateTimeout)
+	defer cancel()
+	if err := os.MkdirAll(c.LinkDir, 0o700); err != nil {
+		return err
+	}
+	volumes, err := m.volume(c)
+	if err != nil {
+		return err
+	}
+	req := &pluginv1.CreateRequest{Spec: &pluginv1.CellSpec{
+		CellId: c.ID, Incarnation: c.Incarnation, HostId: m.opts.HostID,
+		Labels:      map[string]string{"airlock.agent": c.Spec.Agent},
+		AgentBinary: m.agentBin, AgentSha256: m.agentSHA,
+		LinkDir: c.LinkDir, LinkSecret: c.Secret,
+		Resources: &pluginv1.Resources{Cpu: c.Spec.CPU, MemoryBytes: c.Spec.MemoryBytes, Pids: c.Spec.Pids, DiskBytes: c.Spec.DiskBytes},
+		Network:   &pluginv1.Network{Mode: networkMode(c.Spec.Network)},
+		Uid:       c.UID, Gid: c.UID, Volumes: volumes,
+	}}
+	for {
+		driver, err := m.opts.Drivers.Isolation(c.Instance)
+		if err == nil {
+			var resp *pluginv1.CreateResponse
+			if resp, err = driver.Create(ctx, req); err == nil {
+				return c.took(resp.GetCell())
+			}
+		}
+		if !Retryable(err) || wait(ctx, 200*time.Millisecond) != nil {
+			return fmt.Errorf("create a cell with %s: %w", c.Instance, err)
+		}
+	}
+}
+
+// Retryable says that a driver's error may pass by itself: its process is gone
+// or not up yet.
+func Retryable(err error) bool {
+	return err != nil && status.Code(err) == codes.Unavailable
+}
+
+func networkMode(mode string) pluginv1.NetworkMode {
+	switch mode {
+	case "open":
+		return pluginv1.NetworkMode_NETWORK_MODE_OPEN
+	case "gateway":
+		return pluginv1.NetworkMode_NETWORK_MODE_GATEWAY
+	default:
+		return pluginv1.NetworkMode_NETWORK_MODE_NONE
+	}
+}
+
+// Recover asks the driver for a cell of an earlier life of the host. gone says
+// that it certainly does not run any more.
+func (m *Manager) Recover(ctx context.Context, c *Cell) (st *pluginv1.CellStatus, gone bool, err error) {
+	driver, err := m.opts.Drivers.Isolation(c.Instance)
+	if err != nil {
+		return nil, false, err
+	}
+	resp, err := driver.Recover(ctx, &pluginv1.RecoverRequest{Ref: c.CellRef()})
+	switch {
+	case status.Code(err) == codes.NotFound:
+		return nil, true, nil
+	case err != nil:
+		return nil, false, err
+	}
+	if err := c.took(resp.GetCell()); err != nil {
+		return nil, false, err
+	}
+	st = resp.GetStatus()
+	return st, st.GetState() == pluginv1.CellState_CELL_STATE_EXITED, nil
+}
+
+// Inspect asks the driver how the cell is.
+func (m *Manager) Inspect(ctx context.Context, c *Cell) (st *pluginv1.CellStatus, gone bool, err error) {
+	driver, err := m.opts.Drivers.Isolation(c.Instance)
+	if err != nil {
+		return nil, false, err
+	}
+	resp, err := driver.Inspect(ctx, &pluginv1.InspectRequest{Ref: c.CellRef()})
+	switch {
+	case status.Code(err) == codes.NotFound:
+		return nil, true, nil
+	case err != nil:
+		return nil, false, err
+	}
+	st = resp.GetStatus()
+	return st, st.GetState() == pluginv1.CellState_CELL_STATE_EXITED, nil
+}
+
+// Dial opens the cell link.
+func (m *Manager) Dial(ctx context.Context, c *Cell) (*cell.Conn, error) {
+	return cell.Dial(ctx, c.Link, c.Secret)
+}
+
+// Freeze stops the cell's processes in their tracks.
+func (m *Manager) Freeze(ctx context.Context, c *Cell) error {
+	driver, err := m.opts.Drivers.Isolation(c.Instance)
+	if err != nil {
+		return err
+	}
+	_, err = driver.Pause(ctx, &pluginv1.PauseRequest{Ref: c.CellRef()})
+	return err
+}
+
+// Thaw lets them go on.
+func (m *Manager) Thaw(ctx context.Context, c *Cell) error {
+	driver, err := m.opts.Drivers.Isolation(c.Instance)
+	if err != nil {
+		return err
+	}
+	_, err = driver.Resume(ctx, &pluginv1.ResumeRequest{Ref: c.CellRef()})
+	return err
+}
+
+// Stop ends everything in the cell and gives the proof. A cell that the driver
+// does not know has no process left; the proof then says so.
+func (m *Manager) Stop(ctx context.Context, c *Cell, grace time.Duration) (*pluginv1.Proof, error) {
+	driver, err := m.opts.Drivers.Isolation(c.Instance)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := driver.Stop(ctx, &pluginv1.StopRequest{Ref: c.CellRef(), Grace: durationpb.New(grace)})
+	if status.Code(err) == codes.NotFound {
+		return &pluginv1.Proof{Method: pluginv1.ProofMethod_PROOF_METHOD_UNPROVEN, Detail: "the driver knows no such cell"}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return resp.GetProof(), nil
+}
+
+// Destroy removes the cell, its link directory and its uid's reservation. The
+// caller drops the row.
+func (m *Manager) Destroy(ctx context.Context, c *Cell) error {
+	driver, err := m.opts.Drivers.Isolation(c.Instance)
+	if err != nil {
+		return err
+	}
+	if _, err := driver.Destroy(ctx, &pluginv1.DestroyRequest{Ref: c.CellRef(), Force: true}); err != nil && status.Code(err) != codes.NotFound {
+		return err
+	}
+	m.dropVolume(c)
+	if err := os.RemoveAll(c.LinkDir); err != nil {
+		return err
+	}
+	m.Release(c)
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

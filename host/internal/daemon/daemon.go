@@ -1,0 +1,284 @@
+// Package daemon wires a host together out of its parts and runs it. It may
+// import everything; nothing imports it but host/cmd/airlock.
+//
+// The one idea: the order. Store before plugins, plugins before missions,
+// missions before listeners, listeners before the registration; and the
+// reverse at the end.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/hcl/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/airlock-host/airlock/config"
+	"github.com/airlock-host/airlock/host/internal/api"
+	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/engine"
+	"github.com/airlock-host/airlock/host/internal/executor"
+	"github.com/airlock-host/airlock/host/internal/heads"
+	"github.com/airlock-host/airlock/host/internal/plugins"
+	"github.com/airlock-host/airlock/host/internal/store"
+	"github.com/airlock-host/airlock/host/internal/version"
+	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+)
+
+const (
+	flushTimeout = 5 * time.Second // rulings 5
+	grace        = 2 * time.Second // for requests that run at the end
+)
+
+// Options of a host.
+type Options struct {
+	Config    *config.Config
+	CellAgent string // path of airlock-cell; empty: beside this program
+	Log       hclog.Logger
+	// Up is called once the host listens and its missions are taken up.
+	Up func(Addresses)
+	// Reload reads the configuration again; nil: this host cannot.
+	Reload func(ctx context.Context) (any, error)
+}
+
+// Addresses are where a host can be reached.
+type Addresses struct {
+	REST   string // base URL
+	WS     string
+	Socket string // operator socket
+}
+
+// host is a host that is being put together or runs.
+type host struct {
+	opts    Options
+	cfg     *config.Config
+	log     hclog.Logger
+	store   *store.Store
+	heads   *heads.Log
+	catalog *plugins.Catalog
+	cells   *cells.Manager
+	engine  *engine.Engine
+	exec    *executor.Executor
+	id      string
+	metrics *prometheus.Registry
+}
+
+// Run runs a host until the context ends; then every mission is suspended and
+// what was not delivered is flushed for at most five seconds.
+func Run(ctx context.Context, opts Options) (err error) {
+	h := &host{opts: opts, cfg: opts.Config, log: opts.Log, metrics: prometheus.NewRegistry()}
+	h.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	defer func() { err = errors.Join(err, h.close()) }()
+	if err := h.openStore(); err != nil {
+		return err
+	}
+	h.startPlugins(ctx)
+	if err := h.startEngine(ctx); err != nil {
+		return err
+	}
+	return h.serve(ctx)
+}
+
+// openStore makes the directories, the identity and the store.
+func (h *host) openStore() error {
+	for _, dir := range []string{h.cfg.DataDir, h.cfg.RunDir} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return fmt.Errorf("make %s: %w", dir, err)
+		}
+	}
+	if o := h.cfg.Orchestrator; o != nil {
+		if _, err := executor.AdoptIdentity(h.cfg.DataDir, o.LegacyDir); err != nil {
+			return err
+		}
+	}
+	head := h.cfg.Governance.Head
+	key, err := heads.LoadOrCreateKey(head.KeyFile)
+	if err != nil {
+		return err
+	}
+	if h.heads, err = heads.Open(heads.Options{File: head.File, Key: key, Log: h.log.Named("heads")}); err != nil {
+		return err
+	}
+	if h.store, err = store.Open(store.Options{Dir: h.cfg.DataDir, Log: h.log.Named("store"), Heads: h.heads}); err != nil {
+		return err
+	}
+	h.id, err = executor.LoadIdentity(h.cfg.DataDir)
+	return err
+}
+
+// startPlugins launches every instance; those that do not come up are
+// quarantined with their reason.
+func (h *host) startPlugins(ctx context.Context) {
+	h.catalog = plugins.New(plugins.Options{
+		Dir: h.cfg.Plugins.Dir, LockFile: h.cfg.Plugins.Lock,
+		StateDir: filepath.Join(h.cfg.DataDir, "plugins"), RunDir: filepath.Join(h.cfg.RunDir, "plugins"),
+		HostID: h.id, HostVersion: version.Version, Log: h.log.Named("plugins"),
+		Decode: func(i config.Instance, schema *pluginv1.ConfigSchema) ([]byte, hcl.Diagnostics) {
+			return config.DecodePlugin(i, schema, nil)
+		},
+		MapDiagnostics: config.MapDiagnostics,
+	})
+	h.catalog.Start(ctx, h.cfg.Instances)
+}
+
+func (h *host) startEngine(ctx context.Context) error {
+	agent := h.opts.CellAgent
+	if agent == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find this program: %w", err)
+		}
+		agent = filepath.Join(filepath.Dir(exe), "airlock-cell")
+	}
+	uids := h.cfg.UIDRange
+	if os.Geteuid() != 0 {
+		uids = [2]uint32{} // an ordinary user has no uids to give
+	}
+	var err error
+	h.cells, err = cells.New(cells.Options{DataDir: h.cfg.DataDir, RunDir: h.cfg.RunDir, HostID: h.id, UIDs: uids,
+		AgentPath: agent, Store: h.store, Drivers: h.catalog, Log: h.log.Named("cells")})
+	if err != nil {
+		return err
+	}
+	h.engine = engine.New(engine.Options{Config: h.cfg, HostID: h.id, BootID: bootID(), Store: h.store,
+		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine")})
+	return h.engine.Start(ctx)
+}
+
+// bootID tells one boot of the machine from another.
+func bootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// serve listens, registers, and comes back when the context has ended and the
+// missions are suspended.
+func (h *host) serve(ctx context.Context) error {
+	l, err := h.listen()
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := h.newExecutor(l); err != nil {
+		return err
+	}
+	server, err := h.newAPI(l)
+	if err != nil {
+		return err
+	}
+	// The API and the link outlive the context: the suspended events leave
+	// through them.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(life, l.forAPI(), grace) }()
+	linked := make(chan struct{})
+	go func() { defer close(linked); h.exec.Run(life) }()
+	if h.opts.Up != nil {
+		h.opts.Up(l.addresses)
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+		served <- nil
+	}
+	err = errors.Join(err, h.suspend())
+	end()
+	<-linked
+	return errors.Join(err, <-served)
+}
+
+// suspend is the planned shutdown.
+func (h *host) suspend() error {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	if err := h.engine.Suspend(ctx); err != nil {
+		h.log.Error("not every mission could be suspended; they are taken up at the next start as after a crash", "error", err)
+	}
+	if err := h.exec.Flush(ctx); err != nil {
+		h.log.Warn("some events could not be delivered; they are sent at the next start", "error", err)
+	}
+	return nil
+}
+
+func (h *host) newAPI(l *listeners) (*api.Server, error) {
+	operators, err := api.LoadOperators(h.cfg.Operators, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	opts := api.Options{
+		Version: version.Version, Engine: h.engine, Sessions: h.engine, Events: events{h.store}, Plugins: h.catalogAPI(),
+		Ready: h.ready, Operators: operators, Log: h.log.Named("api"),
+		Hosts: []string{h.cfg.Listen.Advertise}, RESTPort: l.restPort,
+		OrchestratorStatus: handler(h.exec.StatusHandler), Reconnect: handler(h.exec.ReconnectHandler),
+		Dispatch: handler(h.exec.Dispatch), MetricsOpen: h.cfg.Telemetry.MetricsOpen,
+		Drain: h.drain, Reload: h.opts.Reload,
+	}
+	if h.cfg.Telemetry.Prometheus {
+		opts.Metrics, opts.Register = h.metrics, h.metrics
+	}
+	return api.New(opts)
+}
+
+func (h *host) newExecutor(l *listeners) error {
+	rest, ws, err := executor.Endpoints(h.cfg.Listen.Advertise, l.rest.Addr().String(), l.ws.Addr().String(), h.cfg.TLS != nil)
+	if err != nil {
+		return err
+	}
+	opt := executor.Options{Version: version.Version, ID: h.id, REST: rest, WS: ws, Engine: h.engine, Outbox: h.store, Logger: h.log.Named("executor")}
+	if o := h.cfg.Orchestrator; o != nil {
+		opt.Endpoint, opt.Name = o.Endpoint, executor.RegisteredName(o.Name, h.cfg.Name)
+		opt.Actor, opt.Sandbox = o.Actor, o.Sandbox
+	}
+	h.exec = executor.New(opt)
+	return nil
+}
+
+// drain takes no new missions, waits for those that run, and tells the
+// orchestrator that this executor is gone.
+func (h *host) drain(ctx context.Context, deadline time.Duration) error {
+	h.engine.Drain()
+	if deadline > 0 {
+		ctx, cancel := context.WithTimeout(ctx, deadline)
+		defer cancel()
+		if err := h.engine.Idle(ctx); err != nil {
+			return fmt.Errorf("missions still run: %w", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	if err := h.exec.Flush(ctx); err != nil {
+		h.log.Warn("some events could not be delivered", "error", err)
+	}
+	return h.exec.Deregister(ctx)
+}
+
+// close ends what was begun, in reverse.
+func (h *host) close() error {
+	var errs []error
+	if h.engine != nil {
+		h.engine.Close()
+	}
+	if h.catalog != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		h.catalog.Close(ctx)
+		cancel()
+	}
+	if h.store != nil {
+		errs = append(errs, h.store.Close())
+	}
+	if h.heads != nil {
+		errs = append(errs, h.heads.Close())
+	}
+	return errors.Join(errs...)
+}

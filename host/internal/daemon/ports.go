@@ -1,0 +1,42 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/airlock-host/airlock/host/internal/api"
+	"github.com/airlock-host/airlock/host/internal/store"
+)
+
+// handler lets a method be a handler.
+func handler(f func(http.ResponseWriter, *http.Request)) http.Handler { return http.HandlerFunc(f) }
+
+// events gives the API what it reads of the journals.
+type events struct{ *store.Store }
+
+// catalogAPI gives the API the plugins.
+func (h *host) catalogAPI() api.Plugins { return catalogAPI{h} }
+
+type catalogAPI struct{ h *host }
+
+func (c catalogAPI) Status() any { return c.h.catalog.Status() }
+
+func (c catalogAPI) Reload(ctx context.Context, name string) error {
+	return c.h.catalog.Reload(ctx, name)
+}
+
+// ready says whether the host takes missions.
+func (h *host) ready() api.Readiness {
+	r := api.Readiness{Ready: true, Plugins: map[string]string{}}
+	if err := h.store.Healthy(); err != nil {
+		r.Ready, r.Store = false, err.Error()
+	}
+	for _, i := range h.cfg.Instances {
+		reason := ""
+		if _, err := h.catalog.Capabilities(i.Ref()); err != nil {
+			reason = err.Error()
+		}
+		r.Plugins[i.Ref()] = reason
+	}
+	return r
+}

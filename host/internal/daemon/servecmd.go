@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/hcl/v2"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/airlock-host/airlock/config"
+)
+
+// ServeCommand is `airlock serve`.
+func ServeCommand() *cobra.Command {
+	var path, cellAgent, level string
+	var jsonLog bool
+	cmd := &cobra.Command{
+		Use:   "serve --config PATH",
+		Short: "run the host",
+		Long: `Run the host until SIGTERM or SIGINT. Every mission that has not ended is then
+suspended; its cell stays alive and the next start takes it up again.`,
+		Example: `  airlock serve --config /etc/airlock/airlock.hcl
+  airlock serve --config /etc/airlock/conf.d        # every *.hcl in it, in name order`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLog(level, jsonLog)
+			if err != nil {
+				return err
+			}
+			cfg, err := loadConfig(path, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer stop()
+			return Run(ctx, Options{Config: cfg, CellAgent: cellAgent, Log: log, Up: func(a Addresses) {
+				log.Info("airlock is up", "rest", a.REST, "ws", a.WS, "operator_socket", a.Socket)
+			}})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&path, "config", "c", "/etc/airlock/airlock.hcl", "configuration file, or a directory of *.hcl files")
+	f.StringVar(&cellAgent, "cell-agent", "", "the airlock-cell program (default: beside this program)")
+	f.StringVar(&level, "log-level", "info", "trace, debug, info, warn or error")
+	f.BoolVar(&jsonLog, "log-json", false, "log as JSON lines")
+	return cmd
+}
+
+func newLog(level string, asJSON bool) (hclog.Logger, error) {
+	l := hclog.LevelFromString(level)
+	if l == hclog.NoLevel {
+		return nil, fmt.Errorf("--log-level %q: use trace, debug, info, warn or error", level)
+	}
+	return hclog.New(&hclog.LoggerOptions{Name: "airlock", Level: l, JSONFormat: asJSON, Output: os.Stderr}), nil
+}
+
+// loadConfig loads a configuration and prints what is wrong with it.
+func loadConfig(path string, out io.Writer) (*config.Config, error) {
+	sources := &config.Sources{}
+	cfg, diags := config.Load(path, config.Options{Sources: sources})
+	printDiagnostics(out, sources, diags)
+	if diags.HasErrors() {
+		return nil, errors.New("the configuration cannot be used")
+	}
+	return cfg, nil
+}
+
+func printDiagnostics(out io.Writer, sources *config.Sources, diags hcl.Diagnostics) {
+	if len(diags) == 0 {
+		return
+	}
+	colour := false
+	if f, ok := out.(*os.File); ok {
+		colour = term.IsTerminal(int(f.Fd()))
+	}
+	_ = config.WriteDiagnostics(out, diags, sources, 100, colour)
+}
+
+// exitCode is an error that carries the process's exit code.
+type exitCode struct{ code int }
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// ExitCode gives the exit code that an error asks for, if it asks for one.
+func ExitCode(err error) (int, bool) {
+	var e exitCode
+	if errors.As(err, &e) {
+		return e.code, true
+	}
+	return 0, false
+}
+
+// untilSignal runs f until it ends, the context does, or a signal comes.
+func untilSignal(ctx context.Context, f func(context.Context) error) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	return f(ctx)
+}

@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/journal"
+	"github.com/airlock-host/airlock/host/internal/mission"
+	"github.com/airlock-host/airlock/host/internal/store"
+)
+
+// commitTimeout bounds one commit; a store that takes longer is broken.
+const commitTimeout = 30 * time.Second
+
+// actor is one mission that lives.
+type actor struct {
+	eng   *Engine
+	agent *agent
+	id    string
+
+	mu   sync.Mutex // held over decide and commit
+	m    mission.Mission
+	head journal.Head
+
+	// view is the last committed state, for readers.
+	view atomic.Pointer[mission.Mission]
+	// changed is closed and replaced at every commit.
+	chMu    sync.Mutex
+	changed chan struct{}
+
+	// latch is set before the stop is journalled; every effect looks at it.
+	latch   atomic.Bool
+	latched chan struct{} // closed with it
+	// stopLaunch ends whatever the start is waiting for.
+	launchCtx  context.Context
+	stopLaunch context.CancelFunc
+
+	cellPtr atomic.Pointer[cells.Cell]
+	// sess is the live session's handle, once there is one.
+	sess atomic.Pointer[liveSession]
+	// ops serialises operations that act on the cell: pause, resume, answer.
+	ops sync.Mutex
+	// quarantined says why the mission is left alone.
+	quarantined atomic.Pointer[string]
+	// done is closed when run has returned.
+	done chan struct{}
+}
+
+func (e *Engine) newActor(id string, ag *agent) *actor {
+	a := &actor{eng: e, agent: ag, id: id, changed: make(chan struct{}), latched: make(chan struct{}), done: make(chan struct{})}
+	a.launchCtx, a.stopLaunch = context.WithCancel(e.life)
+	return a
+}
+
+// setLatch sets the stop latch; nothing of the mission is started or written
+// to from then on.
+func (a *actor) setLatch() {
+	if a.latch.CompareAndSwap(false, true) {
+		close(a.latched)
+		a.stopLaunch()
+	}
+}
+
+func (a *actor) cell() *cells.Cell     { return a.cellPtr.Load() }
+func (a *actor) setCell(c *cells.Cell) { a.cellPtr.Store(c) }
+
+// state is the last committed state; never to be changed.
+func (a *actor) state() *mission.Mission {
+	if m := a.view.Load(); m != nil {
+		return m
+	}
+	return &mission.Mission{ID: a.id}
+}
+
+// next gives a channel that is closed at the next commit.
+func (a *actor) next() <-chan struct{} {
+	a.chMu.Lock()
+	defer a.chMu.Unlock()
+	return a.changed
+}
+
+// decision looks at a mission and answers with facts, or refuses.
+type decision func(m *mission.Mission) ([]mission.Fact, error)
+
+// commit decides, chains, stores and publishes. extra may add side rows to the
+// batch; it is called with the mission as it will be. Without facts and extra
+// nothing is stored.
+func (a *actor) commit(decide decision, extra func(next *mission.Mission, b *store.Batch) error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.commitLocked(decide, extra)
+}
+
+// commitLocked is commit for a caller that holds the lock.
+func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, b *store.Batch) error) error {
+	facts, err := decide(&a.m)
+	if err != nil {
+		return err
+	}
+	if len(facts) == 0 && extra == nil {
+		return nil
+	}
+	next, head := a.m, a.head
+	b := store.Batch{Task: a.id, JournalUUID: head.JournalUUID}
+	for _, f := range facts {
+		payload, err := json.Marshal(f)
+		if err != nil {
+			return fmt.Errorf("payload of a %s event: %w", f.Kind(), err)
+		}
+		var ev journal.Event
+		ev, head = head.Next(newUUID(), a.eng.now(), f.Kind(), string(payload))
+		next.Apply(f, ev.Timestamp)
+		b.Events = append(b.Events, ev)
+		if next.Origin == mission.OriginOrchestrator {
+			if w, ok := mission.Wire(f, &next, ev.Timestamp); ok {
+				b.Outbox = append(b.Outbox, store.OutboxItem{MissionID: a.id, Sequence: ev.Sequence,
+					Event: w.Event, TS: w.TS, Data: w.Data, Terminal: next.Terminal()})
+			}
+		}
+	}
+	if extra != nil {
+		if err := extra(&next, &b); err != nil {
+			return err
+		}
+	}
+	if len(facts) > 0 {
+		if b.Mission, err = row(&next); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+	switch err := a.eng.opts.Store.Commit(ctx, b); {
+	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrInvalid):
+		return fmt.Errorf("journal of mission %q: %w", a.id, err) // trying again cannot help
+	case err != nil:
+		return unavailable(err)
+	}
+	a.m, a.head = next, head
+	a.publish()
+	return nil
+}
+
+func (a *actor) publish() {
+	m := a.m
+	a.view.Store(&m)
+	a.chMu.Lock()
+	close(a.changed)
+	a.changed = make(chan struct{})
+	a.chMu.Unlock()
+}
+
+func row(m *mission.Mission) (*store.MissionRow, error) {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return &store.MissionRow{MissionID: m.ID, Origin: string(m.Origin), Agent: m.Agent, State: string(m.State),
+		Terminal: m.Terminal(), CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Data: data}, nil
+}
+
+func fromRow(r store.MissionRow) (mission.Mission, error) {
+	var m mission.Mission
+	if err := json.Unmarshal(r.Data, &m); err != nil {
+		return m, fmt.Errorf("row of mission %q: %w", r.MissionID, err)
+	}
+	return m, nil
+}
+
+// insist commits a fact that must not be lost; while the store is broken it
+// waits for it. It ends with the engine, or when the command is refused.
+func (a *actor) insist(decide decision, extra func(next *mission.Mission, b *store.Batch) error) error {
+	for {
+		err := a.commit(decide, extra)
+		if err == nil || !errors.Is(err, ErrUnavailable) {
+			return err
+		}
+		a.eng.log.Error("cannot journal; the mission waits", "mission", a.id, "error", err)
+		if wait(a.eng.life, time.Second) != nil {
+			return err
+		}
+	}
+}
+
+func sortActors(list []*actor) {
+	slices.SortFunc(list, func(x, y *actor) int {
+		mx, my := x.state(), y.state()
+		if c := mx.CreatedAt.Compare(my.CreatedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(mx.ID, my.ID)
+	})
+}

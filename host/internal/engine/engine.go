@@ -1,0 +1,154 @@
+// Package engine runs missions: it turns commands into facts through the
+// mission package, commits them, and carries out the effects (cells, sessions,
+// runtimes). It imports the domains, its ports and the packages that hold
+// cells and session logs; no other adapter.
+//
+// The one idea: a mission changes only inside actor.commit, under the
+// mission's lock, and becomes visible only after the store has it. Effects run
+// outside of that lock, carry the generation that they belong to, and come
+// back as commands.
+package engine
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/airlock-host/airlock/config"
+	"github.com/airlock-host/airlock/host/internal/cells"
+)
+
+// Options of an Engine.
+type Options struct {
+	Config  *config.Config
+	HostID  string
+	BootID  string // of the machine
+	Store   Store
+	Plugins Plugins
+	Cells   *cells.Manager
+	Log     hclog.Logger
+	Now     func() time.Time // nil: time.Now
+}
+
+// Engine runs missions. Make it with New, then call Start once.
+type Engine struct {
+	opts   Options
+	log    hclog.Logger
+	now    func() time.Time
+	agents []*agent
+	byName map[string]*agent
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu       sync.RWMutex
+	missions map[string]*actor // missions that are not terminal
+	bySess   map[string]*actor
+	draining bool
+
+	logs *logs
+
+	capMu   sync.Mutex
+	capList []string
+	capCh   chan struct{}
+}
+
+// New makes an engine; nothing runs yet.
+func New(opts Options) *Engine {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	e := &Engine{opts: opts, log: opts.Log, now: opts.Now, byName: map[string]*agent{},
+		missions: map[string]*actor{}, bySess: map[string]*actor{}, capCh: make(chan struct{})}
+	e.life, e.end = context.WithCancel(context.Background())
+	e.logs = newLogs(filepath.Join(opts.Config.DataDir, "sessions"))
+	for _, block := range opts.Config.Agents {
+		a := newAgent(block)
+		e.agents = append(e.agents, a)
+		e.byName[a.cfg.Name] = a
+	}
+	return e
+}
+
+// Start takes up the missions and cells of the host's earlier life. It returns
+// when every one of them is in somebody's hands, not when all have resumed.
+func (e *Engine) Start(ctx context.Context) error {
+	if err := e.recover(ctx); err != nil {
+		return err
+	}
+	e.refreshCapabilities()
+	e.goRun(e.watchPlugins)
+	e.goRun(e.keepWarm)
+	return nil
+}
+
+// Close lets go of every mission and leaves the cells as they are.
+func (e *Engine) Close() {
+	e.end()
+	e.wg.Wait()
+	e.logs.close()
+}
+
+// goRun runs f as a goroutine that Close waits for.
+func (e *Engine) goRun(f func(ctx context.Context)) {
+	e.wg.Add(1)
+	go func() {
+		defer e.wg.Done()
+		f(e.life)
+	}()
+}
+
+func (e *Engine) actor(id string) *actor {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.missions[id]
+}
+
+// live lists the actors, oldest first.
+func (e *Engine) live() []*actor {
+	e.mu.RLock()
+	list := make([]*actor, 0, len(e.missions))
+	for _, a := range e.missions {
+		list = append(list, a)
+	}
+	e.mu.RUnlock()
+	sortActors(list)
+	return list
+}
+
+// forget drops a mission that has ended from memory; its row and journal stay.
+func (e *Engine) forget(a *actor) {
+	m := a.state()
+	e.mu.Lock()
+	delete(e.missions, m.ID)
+	delete(e.bySess, m.SessionID)
+	e.mu.Unlock()
+}
+
+func (e *Engine) bind(sessionID string, a *actor) {
+	e.mu.Lock()
+	e.bySess[sessionID] = a
+	e.mu.Unlock()
+}
+
+func newUUID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// wait sleeps or ends with the context.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", ErrUnavailable, err) }

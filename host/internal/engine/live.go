@@ -1,0 +1,311 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/mission"
+	"github.com/airlock-host/airlock/host/internal/session"
+	cellv1 "github.com/airlock-host/airlock/proto/airlock/cell/v1"
+	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+	cell "github.com/airlock-host/airlock/sdk/cell"
+)
+
+// resultWait is how long the runtime may think about an exit.
+const resultWait = 5 * time.Second
+
+// liveSession is a session that runs, seen from the host.
+type liveSession struct {
+	eng  *Engine
+	a    *actor
+	cell *cells.Cell
+	plan *pluginv1.LaunchPlan
+	spec spec
+	gen  uint64
+	id   string
+	log  *session.Log
+	conn atomic.Pointer[cell.Conn]
+	rt   *runtimeLink
+	// touched is when the session last gave a sign of life, in Unix nanoseconds.
+	touched atomic.Int64
+}
+
+func (e *Engine) newLive(a *actor, c *cells.Cell, conn *cell.Conn, plan *pluginv1.LaunchPlan) (*liveSession, error) {
+	m := a.state()
+	sp, err := frozen(m.Spec)
+	if err != nil {
+		return nil, err
+	}
+	sess, err := e.logs.create(m.SessionID, m.ID)
+	if err != nil {
+		return nil, fmt.Errorf("session log: %w", err)
+	}
+	s := &liveSession{eng: e, a: a, cell: c, plan: plan, spec: sp, gen: m.Generation, id: m.SessionID, log: sess.Log}
+	s.conn.Store(conn)
+	sess.SetLive(s)
+	s.rt = newRuntimeLink(s)
+	s.touch()
+	return s, nil
+}
+
+func (s *liveSession) touch() { s.touched.Store(s.eng.now().UnixNano()) }
+
+// follow serves a live session until the mission has ended, the stop latch is
+// set, or the engine closes.
+func (e *Engine) follow(ctx context.Context, a *actor, s *liveSession) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.sess.Store(s)
+	rtDone := make(chan struct{})
+	go func() { defer close(rtDone); s.rt.run(ctx) }()
+	defer func() { cancel(); <-rtDone }()
+	s.matchPause(ctx)
+	for {
+		conn := s.conn.Load()
+		ended := s.serve(ctx, conn)
+		if !a.latch.Load() { // the ladder still needs the link
+			conn.Close()
+		}
+		if ended || ctx.Err() != nil || a.latch.Load() {
+			return
+		}
+		if !s.redial(ctx) {
+			return
+		}
+	}
+}
+
+// matchPause makes the cell frozen or running as the mission's state says.
+func (s *liveSession) matchPause(ctx context.Context) {
+	s.a.ops.Lock()
+	defer s.a.ops.Unlock()
+	var err error
+	if s.a.state().Paused {
+		err = s.eng.opts.Cells.Freeze(ctx, s.cell)
+	}
+	if err != nil {
+		s.eng.log.Error("cell could not be frozen", "mission", s.a.id, "error", err)
+	}
+}
+
+// serve handles one connection. It gives true when the mission has ended.
+func (s *liveSession) serve(ctx context.Context, conn *cell.Conn) (ended bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	var pumpErr error
+	pumpDone := make(chan struct{})
+	go func() { defer close(pumpDone); pumpErr = s.pump(ctx, conn) }()
+	defer func() { cancel(); <-pumpDone }()
+	pumped := pumpDone // nil once it was seen
+
+	var exited *cellv1.Exited
+	for _, st := range conn.Hello().GetSessions() {
+		if st.GetSessionId() == s.id {
+			exited = st.GetExited()
+			s.settleAnswered(st.GetAppliedKeys())
+		}
+	}
+	for _, ask := range conn.Hello().GetAsks() {
+		s.ask(ask)
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	outputDone := false
+	for {
+		if exited != nil && outputDone {
+			return s.ended(ctx, conn, exited)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.a.latched:
+			return false
+		case <-conn.Done():
+			return false
+		case <-pumped:
+			if pumpErr != nil {
+				s.eng.log.Warn("output of a session stopped; it is taken up again", "mission", s.a.id, "error", pumpErr)
+				_ = wait(ctx, time.Second)
+				return false
+			}
+			pumped, outputDone = nil, true
+		case ev := <-conn.Events():
+			switch {
+			case ev.Exited.GetSessionId() == s.id:
+				exited = ev.Exited
+			case ev.Waiting.GetSessionId() == s.id:
+				s.rt.waiting(ev.Waiting)
+			case ev.Ask != nil:
+				s.ask(ev.Ask)
+			case ev.AskWithdrawn != nil:
+				s.closeQuestion(s.questionID("ask", ev.AskWithdrawn.GetAskId()), "withdrawn")
+			}
+		case <-tick.C:
+			s.checkTime(conn)
+		}
+	}
+}
+
+// ended turns the exit into the mission's end.
+func (s *liveSession) ended(ctx context.Context, conn *cell.Conn, x *cellv1.Exited) bool {
+	result := s.rt.result(ctx, &pluginv1.Exit{Code: x.GetCode(), Signal: x.GetSignal(), Oom: x.GetOom()})
+	if ctx.Err() != nil {
+		return false
+	}
+	err := s.a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
+		return finish(m, s.gen, endOf(x, result))
+	}, nil)
+	if err != nil {
+		return !errors.Is(err, ErrUnavailable)
+	}
+	ackCtx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = conn.AckExit(ackCtx, s.id) // the cell is destroyed next anyway
+	return true
+}
+
+// finish ends a mission; one that never reported progress does so now, since
+// each mission must (rulings 7).
+func finish(m *mission.Mission, gen uint64, end mission.Ended) ([]mission.Fact, error) {
+	facts, err := m.Finish(gen, end)
+	if err == nil && m.Progress == nil && m.Phase == mission.PhaseLive {
+		facts = append([]mission.Fact{mission.Progressed{V: 1, Progress: mission.Progress{Phase: "execution"}}}, facts...)
+	}
+	return facts, err
+}
+
+// endOf decides done or failed (architecture, "One mission", 5).
+func endOf(x *cellv1.Exited, r *pluginv1.Result) mission.Ended {
+	code := int(x.GetCode())
+	end := mission.Ended{State: mission.StateFailed, ExitCode: &code, Summary: r.GetSummary()}
+	for _, art := range r.GetArtifacts() {
+		end.Artifacts = append(end.Artifacts, mission.Artifact{Path: art.GetPath(), Description: art.GetDescription()})
+	}
+	switch {
+	case x.GetSignal() != 0:
+		code = 128 + int(x.GetSignal()) // as shells say it
+		end.Reason = "signal"
+		end.Error = fmt.Sprintf("agent process was ended by signal %d (%s)", x.GetSignal(), syscall.Signal(x.GetSignal()))
+		if x.GetOom() {
+			end.Error = "agent process was killed by the kernel: out of memory"
+		}
+	case code != 0:
+		end.Reason = "non_zero_exit"
+		end.Error = fmt.Sprintf("agent process exited with code %d", code)
+	case r != nil && !r.GetOk():
+		end.Reason = r.GetReason()
+		if end.Reason == "" {
+			end.Reason = "completion_not_met"
+		}
+		end.Error = r.GetSummary()
+	default:
+		end.State = mission.StateDone
+		if end.Summary == "" {
+			end.Summary = "command completed successfully"
+		}
+	}
+	return end
+}
+
+// redial opens the link again after a break. It gives false when there is
+// nothing left to follow.
+func (s *liveSession) redial(ctx context.Context) bool {
+	pause := 50 * time.Millisecond
+	for ctx.Err() == nil && !s.a.latch.Load() {
+		dialCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		conn, err := s.eng.opts.Cells.Dial(dialCtx, s.cell)
+		if err == nil && hasSession(conn, s.id) {
+			cancel()
+			s.conn.Store(conn)
+			return true
+		}
+		if err == nil {
+			conn.Close()
+			cancel()
+			s.lost("the cell agent does not know the session any more", "exit_unknown")
+			return false
+		}
+		st, gone, ierr := s.eng.opts.Cells.Inspect(dialCtx, s.cell)
+		cancel()
+		if ierr == nil && gone {
+			s.lost(lostWords(st), "cell_lost")
+			return false
+		}
+		s.eng.log.Debug("cell link is down", "mission", s.a.id, "error", err, "inspect", ierr)
+		if wait(ctx, pause) != nil {
+			return false
+		}
+		pause = min(2*pause, 2*time.Second)
+	}
+	return false
+}
+
+func hasSession(conn *cell.Conn, id string) bool {
+	for _, st := range conn.Hello().GetSessions() {
+		if st.GetSessionId() == id {
+			return true
+		}
+	}
+	return false
+}
+
+func lostWords(st *pluginv1.CellStatus) string {
+	switch st.GetExitReason() {
+	case pluginv1.ExitReason_EXIT_REASON_OOM:
+		return "the cell was killed by the kernel: out of memory"
+	case pluginv1.ExitReason_EXIT_REASON_KILLED:
+		return "the cell was killed from outside: " + st.GetDetail()
+	default:
+		return "the cell is gone: its isolation driver finds nothing of it running"
+	}
+}
+
+// lost ends a mission whose cell or session is gone.
+func (s *liveSession) lost(why, reason string) {
+	err := s.a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
+		return finish(m, s.gen, mission.Ended{State: mission.StateFailed, Reason: reason, Error: why})
+	}, nil)
+	if err != nil && !s.a.latch.Load() {
+		s.eng.log.Error("lost mission could not be ended", "mission", s.a.id, "error", err)
+	}
+}
+
+// checkTime looks after the time limits: questions, wall and idle.
+func (s *liveSession) checkTime(conn *cell.Conn) {
+	now := s.eng.now()
+	m := s.a.state()
+	for _, q := range m.Questions {
+		if q.ExpiresAt == nil || now.Before(*q.ExpiresAt) {
+			continue
+		}
+		if q.Source == "ask" {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			_ = conn.AskAnswer(ctx, q.SourceID, "", "nobody answered in time")
+			cancel()
+		}
+		s.closeQuestion(q.HITLID, "expired")
+	}
+	if m.Paused || len(m.Questions) > 0 {
+		s.touch() // waiting for a human is not idling
+	}
+	switch {
+	case s.spec.Wall > 0 && m.StartedAt != nil && now.Sub(*m.StartedAt) > s.spec.Wall:
+		s.eng.stop(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("it ran longer than budget.wall = %s", s.spec.Wall), Fail: "timeout"})
+	case s.spec.Idle > 0 && now.UnixNano()-s.touched.Load() > int64(s.spec.Idle):
+		s.eng.stop(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("no output, call or checkpoint for budget.idle = %s", s.spec.Idle), Fail: "idle"})
+	}
+}
+
+func storedPlan(c *cells.Cell) (*pluginv1.LaunchPlan, error) {
+	p := &pluginv1.LaunchPlan{}
+	if err := proto.Unmarshal(c.Plan, p); err != nil {
+		return nil, fmt.Errorf("stored launch plan: %w", err)
+	}
+	return p, nil
+}

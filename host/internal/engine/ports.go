@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"context"
+
+	cell "github.com/airlock-host/airlock/sdk/cell"
+
+	"github.com/airlock-host/airlock/host/internal/journal"
+	"github.com/airlock-host/airlock/host/internal/store"
+	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+)
+
+// Store is what the engine needs of the durable store. *store.Store is one.
+type Store interface {
+	// Commit makes a batch durable (fsynced) and visible, or changes nothing.
+	Commit(ctx context.Context, b store.Batch) error
+	// Mission reads one mission; store.ErrNotFound when there is none.
+	Mission(ctx context.Context, id string) (store.MissionRow, error)
+	// Missions reads a page, newest first; next is the cursor, empty at the end.
+	Missions(ctx context.Context, f store.MissionFilter) (rows []store.MissionRow, next string, err error)
+	// LiveMissions reads every mission that is not terminal, oldest first.
+	LiveMissions(ctx context.Context) ([]store.MissionRow, error)
+	// Cells reads every cell row.
+	Cells(ctx context.Context) ([]store.CellRow, error)
+	// RuntimeState reads a runtime checkpoint; store.ErrNotFound when there is none.
+	RuntimeState(ctx context.Context, missionID string) (store.RuntimeState, error)
+	// Head reads a task's head; store.ErrNotFound when there is none.
+	Head(ctx context.Context, taskID string) (journal.Head, error)
+	// VerifyTask checks a task's chain against its trusted head.
+	VerifyTask(ctx context.Context, taskID string) error
+	// Healthy is nil while commits are possible, else why not.
+	Healthy() error
+}
+
+// Plugins is what the engine needs of the plugin catalog. Refs are
+// config.Instance.Ref values. An error says why the instance cannot be used.
+type Plugins interface {
+	Isolation(ref string) (pluginv1.IsolationClient, error)
+	Runtime(ref string) (pluginv1.RuntimeClient, error)
+	// Capabilities of an instance when it is healthy, else why it is not.
+	Capabilities(ref string) ([]string, error)
+	// Features that the instance's plugin declares.
+	Features(ref string) []string
+	// Changed is closed at the next change of any instance's health.
+	Changed() <-chan struct{}
+}
+
+// Links opens cell links. sdk/cell has the real one.
+type Links interface {
+	Dial(ctx context.Context, socket string, secret []byte) (*cell.Conn, error)
+}

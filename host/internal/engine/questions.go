@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/airlock-host/airlock/host/internal/mission"
+	cellv1 "github.com/airlock-host/airlock/proto/airlock/cell/v1"
+	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+)
+
+// questionSpace makes question ids that are the same after a replay.
+var questionSpace = uuid.MustParse("6f0d3b52-4d0e-5b0e-9a3c-6f2f7c1f9a11")
+
+// questionID is the host's id of a question: unique over all missions, and the
+// same for the same question.
+func (s *liveSession) questionID(source, id string) string {
+	name := strings.Join([]string{s.a.id, fmt.Sprint(s.gen), source, id}, "\x00")
+	return uuid.NewSHA1(questionSpace, []byte(name)).String()
+}
+
+func (s *liveSession) ask(q *cellv1.Ask) {
+	s.put(mission.Question{Prompt: q.GetPrompt(), Context: q.GetContext(), Source: "ask", SourceID: q.GetAskId()})
+}
+
+func (s *liveSession) question(q *pluginv1.Question) {
+	s.put(mission.Question{Prompt: q.GetPrompt(), Context: q.GetContext(), Options: q.GetOptions(), Source: "runtime", SourceID: q.GetHitlId()})
+}
+
+// put journals a question. A terminal has one reader: a new question from the
+// runtime closes the older one.
+func (s *liveSession) put(q mission.Question) {
+	q.HITLID = s.questionID(q.Source, q.SourceID)
+	q.MissionID, q.SessionID, q.AskedAt = s.a.id, s.id, s.eng.now().UTC()
+	if q.Prompt == "" {
+		q.Prompt = "(no prompt)"
+	}
+	if s.spec.QuestionTimeout > 0 {
+		at := q.AskedAt.Add(s.spec.QuestionTimeout)
+		q.ExpiresAt = &at
+	}
+	for _, old := range s.a.state().Questions {
+		if q.Source == "runtime" && old.Source == "runtime" && old.HITLID != q.HITLID {
+			s.closeQuestion(old.HITLID, "withdrawn")
+		}
+	}
+	if err := s.a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Ask(s.gen, q) }, nil); err != nil {
+		s.eng.log.Debug("question was not taken", "mission", s.a.id, "error", err)
+	}
+}
+
+func (s *liveSession) closeQuestion(hitlID, outcome string) {
+	err := s.a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Close(hitlID, outcome, "") }, nil)
+	if err != nil && !errors.Is(err, mission.ErrIllegal) {
+		s.eng.log.Warn("question could not be closed", "mission", s.a.id, "error", err)
+	}
+}
+
+// settleAnswered closes questions whose answer was written to the session just
+// before the host went away.
+func (s *liveSession) settleAnswered(keys []string) {
+	for _, q := range s.a.state().Questions {
+		if slices.Contains(keys, inputKey(q.HITLID)) {
+			s.closeQuestion(q.HITLID, "answered")
+		}
+	}
+}
+
+func inputKey(hitlID string) string { return "hitl:" + hitlID }
+
+// Questions lists what waits for a human, oldest first.
+func (e *Engine) Questions() []mission.Question {
+	list := []mission.Question{}
+	for _, a := range e.live() {
+		list = append(list, a.state().Questions...)
+	}
+	slices.SortStableFunc(list, func(x, y mission.Question) int { return x.AskedAt.Compare(y.AskedAt) })
+	return list
+}
+
+// Answer writes a human's answer to the session and then says so. The first
+// answer wins: ErrConflict when the question is closed already or the mission
+// cannot take it now, ErrNotFound when there is no such question.
+func (e *Engine) Answer(ctx context.Context, hitlID, actor, text string) error {
+	a, err := e.asking(hitlID)
+	if err != nil {
+		return err
+	}
+	a.ops.Lock()
+	defer a.ops.Unlock()
+	m := a.state()
+	q, open := m.Question(hitlID)
+	switch {
+	case !open:
+		return fmt.Errorf("the question was answered or withdrawn: %w", ErrConflict)
+	case a.latch.Load():
+		return fmt.Errorf("the mission is being stopped: %w", ErrConflict)
+	case m.Paused:
+		return fmt.Errorf("the mission is paused, resume it first: %w", ErrConflict)
+	}
+	s := a.sess.Load()
+	if s == nil {
+		return unavailable(errors.New("the session is not connected"))
+	}
+	conn := s.conn.Load()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if q.Source == "ask" {
+		err = conn.AskAnswer(ctx, q.SourceID, text, "")
+	} else {
+		err = conn.Input(ctx, s.id, inputKey(hitlID), append([]byte(text), s.plan.GetSubmitKey()...), s.gen)
+	}
+	if err != nil {
+		return unavailable(fmt.Errorf("the answer was not written to the session: %w", err))
+	}
+	s.touch()
+	return a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Close(hitlID, "answered", actor) }, nil)
+}
+
+func (e *Engine) asking(hitlID string) (*actor, error) {
+	for _, a := range e.live() {
+		m := a.state()
+		if _, open := m.Question(hitlID); open {
+			return a, nil
+		}
+		if slices.Contains(m.Closed, hitlID) {
+			return nil, fmt.Errorf("the question was answered or withdrawn: %w", ErrConflict)
+		}
+	}
+	return nil, fmt.Errorf("question %q: %w", hitlID, ErrNotFound)
+}

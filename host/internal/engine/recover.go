@@ -1,0 +1,307 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/mission"
+	"github.com/airlock-host/airlock/host/internal/store"
+	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+	cell "github.com/airlock-host/airlock/sdk/cell"
+)
+
+// recover puts every mission of the host's earlier life into the hands of a
+// goroutine, and cells without a mission out of the way.
+func (e *Engine) recover(ctx context.Context) error {
+	cellRows, err := e.opts.Store.Cells(ctx)
+	if err != nil {
+		return fmt.Errorf("read the cells: %w", err)
+	}
+	known := map[string]*cells.Cell{}
+	for _, r := range cellRows {
+		c, err := cells.FromRow(r)
+		if err != nil {
+			return err
+		}
+		known[c.ID] = c
+		e.opts.Cells.Known(c)
+	}
+	rows, err := e.opts.Store.LiveMissions(ctx)
+	if err != nil {
+		return fmt.Errorf("read the live missions: %w", err)
+	}
+	for _, r := range rows {
+		m, err := fromRow(r)
+		if err != nil {
+			return err
+		}
+		c := known[m.CellID]
+		delete(known, m.CellID)
+		e.adopt(ctx, m, r, c)
+	}
+	for _, c := range known { // warm ones, and those of missions that have ended
+		e.goRun(func(ctx context.Context) { e.endCell(ctx, c) })
+	}
+	e.goRun(e.reap)
+	return nil
+}
+
+// adopt makes the actor of one mission and starts what it needs.
+func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRow, c *cells.Cell) {
+	g := e.byName[m.Agent]
+	if g == nil { // the block is gone from the configuration: the mission keeps its spec
+		g = newAgent(goneAgent(m))
+	}
+	a := e.newActor(m.ID, g)
+	a.m, a.head = m, r.Head
+	a.publish()
+	if c != nil {
+		a.setCell(c)
+	}
+	e.mu.Lock()
+	e.missions[m.ID] = a
+	if m.SessionID != "" {
+		e.bySess[m.SessionID] = a
+	}
+	e.mu.Unlock()
+	if m.Latched() {
+		a.setLatch()
+	}
+	if err := e.opts.Store.VerifyTask(ctx, m.ID); err != nil {
+		e.quarantine(a, c, err)
+		return
+	}
+	if m.Phase == mission.PhaseQueued && !m.Latched() {
+		if err := a.commit(e.reconnect(a, "", 0), nil); err != nil {
+			e.log.Error("queued mission could not be taken up", "mission", m.ID, "error", err)
+		}
+		slot, _ := g.enter(a, true)
+		e.goRun(func(ctx context.Context) { e.run(ctx, a, slot) })
+		return
+	}
+	g.occupy(a)
+	e.goRun(func(ctx context.Context) {
+		defer close(a.done)
+		if !m.Latched() {
+			e.takeUp(ctx, a, c)
+		}
+		e.conclude(ctx, a)
+	})
+}
+
+// quarantine leaves a mission alone whose journal cannot be trusted: its cell
+// is frozen, it is shown with the reason, and nothing is appended (rulings 43).
+func (e *Engine) quarantine(a *actor, c *cells.Cell, cause error) {
+	why := "its journal does not verify: " + cause.Error()
+	a.quarantined.Store(&why)
+	a.setLatch()
+	a.agent.occupy(a)
+	close(a.done)
+	e.log.Error("mission is quarantined", "mission", a.id, "error", cause)
+	if c == nil {
+		return
+	}
+	e.goRun(func(ctx context.Context) {
+		for e.opts.Cells.Freeze(ctx, c) != nil {
+			if wait(ctx, time.Second) != nil {
+				return
+			}
+		}
+	})
+}
+
+func (e *Engine) reconnect(a *actor, checkpointID string, offset uint64) decision {
+	sp, err := frozen(a.state().Spec)
+	return func(m *mission.Mission) ([]mission.Fact, error) {
+		if err != nil {
+			return nil, err
+		}
+		return m.Reconnect(checkpointID, offset, sp.MaxResumes, e.now())
+	}
+}
+
+// takeUp finds the cell and the session of a mission again and follows it.
+func (e *Engine) takeUp(ctx context.Context, a *actor, c *cells.Cell) {
+	s, err := e.rejoin(ctx, a, c)
+	switch {
+	case err == nil && s != nil:
+		e.follow(ctx, a, s)
+	case err == nil || ctx.Err() != nil || a.latch.Load():
+	case errors.Is(err, errGone):
+		err := a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
+			return finish(m, m.Generation, mission.Ended{State: mission.StateFailed, Reason: "cell_lost", Error: err.Error()})
+		}, nil)
+		if err != nil {
+			e.log.Error("lost mission could not be ended", "mission", a.id, "error", err)
+		}
+	default:
+		e.failStart(a, err)
+	}
+}
+
+// errGone says that a cell does not exist any more.
+var errGone = errors.New("the cell did not survive")
+
+// rejoin dials the mission's cell and says that it is reconnected. A start
+// that had not come to its end is carried on. No session and no error: the
+// mission has ended here.
+func (e *Engine) rejoin(ctx context.Context, a *actor, c *cells.Cell) (*liveSession, error) {
+	if c == nil {
+		return nil, fmt.Errorf("%w: the store has no cell for it", errGone)
+	}
+	st, gone, err := e.findCell(ctx, a, c)
+	if err != nil {
+		return nil, err
+	}
+	m := a.state()
+	switch {
+	case gone && m.Phase == mission.PhaseStarting && m.BootID == e.opts.BootID && st == nil:
+		// On this boot the driver has never heard of it: it was never made.
+		if err := e.opts.Cells.Create(a.launchCtx, c); err != nil {
+			return nil, err
+		}
+	case gone:
+		return nil, fmt.Errorf("%w the host's absence: %s", errGone, lostWords(st))
+	}
+	if m.Paused { // the cell stays frozen, and so its agent cannot speak yet
+		if err := a.insist(e.reconnect(a, "ckpt-"+newUUID(), m.ResumeOffset), nil); err != nil || a.state().Terminal() {
+			return nil, err
+		}
+		if err := a.untilNotPaused(a.launchCtx); err != nil {
+			return nil, err
+		}
+	}
+	// A crash may lie between a freeze and its journal entry.
+	if err := e.opts.Cells.Thaw(ctx, c); err != nil {
+		return nil, fmt.Errorf("thaw the cell: %w", err)
+	}
+	conn, err := e.dial(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("%w, or its agent does not answer: %w", errGone, err)
+	}
+	s, err := e.reattach(ctx, a, c, conn, m.Paused)
+	if err != nil || s == nil {
+		conn.Close()
+	}
+	return s, err
+}
+
+// findCell asks the driver until it answers: a silent driver never means lost.
+func (e *Engine) findCell(ctx context.Context, a *actor, c *cells.Cell) (*pluginv1.CellStatus, bool, error) {
+	for {
+		askCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		st, gone, err := e.opts.Cells.Recover(askCtx, c)
+		cancel()
+		if err == nil {
+			return st, gone, nil
+		}
+		e.log.Warn("cell cannot be asked for yet", "mission", a.id, "cell", c.ID, "error", err)
+		if err := wait(a.launchCtx, 200*time.Millisecond); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+func (e *Engine) reattach(ctx context.Context, a *actor, c *cells.Cell, conn *cell.Conn, reconnected bool) (*liveSession, error) {
+	m := a.state()
+	var offset uint64
+	known := false
+	for _, st := range conn.Hello().GetSessions() {
+		if st.GetSessionId() == m.SessionID {
+			known, offset = true, st.GetNext()
+		}
+	}
+	if m.Phase == mission.PhaseLive && !known {
+		return nil, fmt.Errorf("%w: its agent does not know the session any more", errGone)
+	}
+	if !reconnected {
+		if err := a.insist(e.reconnect(a, "ckpt-"+newUUID(), offset), nil); err != nil || a.state().Terminal() {
+			return nil, err
+		}
+	}
+	if m.Phase == mission.PhaseStarting {
+		return e.startSession(ctx, a, c, conn)
+	}
+	plan, err := storedPlan(c)
+	if err != nil {
+		return nil, err
+	}
+	return e.newLive(a, c, conn, plan)
+}
+
+// reap looks for cells that the store does not know: they are frozen and
+// reported, and destroyed after orphan_ttl (the store may have been rolled
+// back).
+func (e *Engine) reap(ctx context.Context) {
+	seen := map[string]time.Time{}
+	for {
+		known, err := e.knownCells(ctx)
+		if err == nil {
+			for _, ref := range e.isolations() {
+				e.reapInstance(ctx, ref, known, seen)
+			}
+		}
+		if wait(ctx, 30*time.Second) != nil {
+			return
+		}
+	}
+}
+
+func (e *Engine) knownCells(ctx context.Context) (map[string]bool, error) {
+	rows, err := e.opts.Store.Cells(ctx)
+	known := make(map[string]bool, len(rows))
+	for _, r := range rows {
+		known[r.CellID] = true
+	}
+	return known, err
+}
+
+func (e *Engine) isolations() []string {
+	var refs []string
+	for _, i := range e.opts.Config.Instances {
+		if i.Kind == "isolation" {
+			refs = append(refs, i.Ref())
+		}
+	}
+	return refs
+}
+
+func (e *Engine) reapInstance(ctx context.Context, ref string, known map[string]bool, seen map[string]time.Time) {
+	driver, err := e.opts.Plugins.Isolation(ref)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	list, err := driver.List(ctx, &pluginv1.ListRequest{HostId: e.opts.HostID})
+	if err != nil {
+		return
+	}
+	for {
+		got, err := list.Recv()
+		if err != nil {
+			return
+		}
+		id := got.GetRef().GetCellId()
+		if known[id] {
+			continue
+		}
+		first, before := seen[id]
+		switch {
+		case !before:
+			// Twice seen counts: a cell may be listed between its row and now.
+			seen[id] = e.now()
+		case e.now().Sub(first) > e.opts.Config.OrphanTTL:
+			e.log.Warn("orphaned cell is destroyed", "cell", id, "instance", ref)
+			if _, err := driver.Destroy(ctx, &pluginv1.DestroyRequest{Ref: got.GetRef(), Force: true}); err == nil {
+				delete(seen, id)
+			}
+		case got.GetState() == pluginv1.CellState_CELL_STATE_RUNNING:
+			e.log.Warn("orphaned cell is frozen: the store does not know it", "cell", id, "instance", ref, "destroyed_after", e.opts.Config.OrphanTTL)
+			_, _ = driver.Pause(ctx, &pluginv1.PauseRequest{Ref: got.GetRef()})
+		}
+	}
+}

@@ -1,0 +1,327 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/mission"
+	"github.com/airlock-host/airlock/host/internal/store"
+	cellv1 "github.com/airlock-host/airlock/proto/airlock/cell/v1"
+	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+	cell "github.com/airlock-host/airlock/sdk/cell"
+)
+
+// linkTimeout bounds the first contact with a cell agent.
+const linkTimeout = 20 * time.Second
+
+// errStopped ends a start that the stop latch has overtaken.
+var errStopped = errors.New("the mission is being stopped")
+
+// run takes a mission from its place in the queue to its end. It returns when
+// the mission is terminal and its cell is gone, or when the engine closes.
+func (e *Engine) run(ctx context.Context, a *actor, slot *slotWait) {
+	defer close(a.done)
+	select {
+	case <-ctx.Done():
+		return
+	case <-a.launchCtx.Done(): // stopped while it waited: the ladder ends it
+	case <-slot.ready:
+	}
+	if ctx.Err() == nil && !a.latch.Load() {
+		s, err := e.launch(a)
+		switch {
+		case err == nil:
+			e.follow(ctx, a, s)
+		case ctx.Err() != nil || a.latch.Load():
+		default:
+			e.failStart(a, err)
+		}
+	}
+	e.conclude(ctx, a)
+}
+
+// conclude is what every mission goes through last: the stop ladder when the
+// latch is set, and giving back what it holds when it is terminal.
+func (e *Engine) conclude(ctx context.Context, a *actor) {
+	if a.latch.Load() && ctx.Err() == nil && !a.state().Terminal() {
+		e.ladder(ctx, a)
+	}
+	if a.state().Terminal() {
+		e.finish(ctx, a)
+	}
+}
+
+// finish gives back what an ended mission holds.
+func (e *Engine) finish(ctx context.Context, a *actor) {
+	if c := a.cell(); c != nil {
+		e.endCell(ctx, c)
+	}
+	a.agent.leave(a)
+	e.logs.finished(a.state().SessionID)
+	e.forget(a)
+}
+
+// launch makes the cell and starts the session in it. Every step is either
+// journalled before it is taken or can be taken again.
+func (e *Engine) launch(a *actor) (*liveSession, error) {
+	ctx := a.launchCtx
+	if err := a.untilNotPaused(ctx); err != nil {
+		return nil, err
+	}
+	sp, err := frozen(a.state().Spec)
+	if err != nil {
+		return nil, fmt.Errorf("resolved agent spec: %w", err)
+	}
+	c, err := e.claim(a, sp)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Ref) == 0 {
+		if err := e.opts.Cells.Create(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := e.dial(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("the cell was made but its agent does not answer: %w", err)
+	}
+	s, err := e.startSession(ctx, a, c, conn)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// claim binds a warm cell or lays a new one out, and journals the intent.
+func (e *Engine) claim(a *actor, sp spec) (*cells.Cell, error) {
+	c := a.agent.takeWarm(e.opts.Cells, sp.Cell)
+	if c == nil {
+		var err error
+		if c, err = e.opts.Cells.Prepare(sp.Cell); err != nil {
+			return nil, err
+		}
+	}
+	sessionID := newUUID()
+	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+		if a.latch.Load() {
+			return nil, errStopped
+		}
+		return m.Start(c.ID, c.Incarnation, sessionID, e.opts.BootID)
+	}, func(next *mission.Mission, b *store.Batch) error {
+		c.MissionID, c.Generation = next.ID, next.Generation
+		if c.State == cells.StateWarm {
+			c.State = cells.StateBound
+		}
+		return putCell(b, c)
+	})
+	if err != nil {
+		if len(c.Ref) == 0 {
+			e.opts.Cells.Release(c)
+		} else {
+			e.goRun(func(ctx context.Context) { e.endCell(ctx, c) })
+		}
+		return nil, err
+	}
+	a.setCell(c)
+	e.bind(sessionID, a)
+	return c, nil
+}
+
+func putCell(b *store.Batch, c *cells.Cell) error {
+	r, err := c.Row()
+	if err != nil {
+		return err
+	}
+	b.Cells = append(b.Cells, r)
+	return nil
+}
+
+// dial opens the link; the agent may need a moment.
+func (e *Engine) dial(ctx context.Context, c *cells.Cell) (*cell.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
+	defer cancel()
+	for {
+		conn, err := e.opts.Cells.Dial(ctx, c)
+		if err == nil {
+			return conn, nil
+		}
+		if wait(ctx, 20*time.Millisecond) != nil {
+			return nil, err
+		}
+	}
+}
+
+// startSession binds the cell, plans and starts the session. It is safe to
+// call again for the same generation.
+func (e *Engine) startSession(ctx context.Context, a *actor, c *cells.Cell, conn *cell.Conn) (*liveSession, error) {
+	m := a.state()
+	if err := conn.Bind(ctx, m.ID, m.Generation); err != nil {
+		return nil, fmt.Errorf("bind the cell: %w", err)
+	}
+	sp, err := frozen(m.Spec)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := e.plan(ctx, a, c, sp)
+	if err != nil {
+		return nil, err
+	}
+	if a.latch.Load() {
+		return nil, errStopped
+	}
+	if c.Plan, err = proto.Marshal(plan); err != nil {
+		return nil, err
+	}
+	if _, err := conn.Start(ctx, startFrame(m, c, plan)); err != nil {
+		return nil, fmt.Errorf("start the session: %w", err)
+	}
+	if err := e.journalStarted(a, c); err != nil {
+		return nil, err
+	}
+	return e.newLive(a, c, conn, plan)
+}
+
+// journalStarted says that the session runs.
+func (e *Engine) journalStarted(a *actor, c *cells.Cell) error {
+	generation := a.state().Generation
+	return a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
+		if a.latch.Load() {
+			return nil, errStopped
+		}
+		return m.SessionStarted(generation)
+	}, func(_ *mission.Mission, b *store.Batch) error {
+		c.State = cells.StateBound
+		return putCell(b, c)
+	})
+}
+
+// plan asks the runtime plugin how to start the agent. A plugin that is being
+// relaunched is asked again for a while.
+func (e *Engine) plan(ctx context.Context, a *actor, c *cells.Cell, sp spec) (*pluginv1.LaunchPlan, error) {
+	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
+	defer cancel()
+	req := &pluginv1.PlanRequest{Mission: missionSpec(a.state(), sp), Cell: c.CellFacts()}
+	for {
+		rt, err := e.opts.Plugins.Runtime(sp.Runtime)
+		if err == nil {
+			var resp *pluginv1.PlanResponse
+			if resp, err = rt.Plan(ctx, req); err == nil {
+				return resp.GetPlan(), checkPlan(sp.Runtime, resp.GetPlan())
+			}
+			if !cells.Retryable(err) {
+				return nil, fmt.Errorf("plan by %s: %w", sp.Runtime, err)
+			}
+		}
+		if wait(ctx, 100*time.Millisecond) != nil {
+			return nil, fmt.Errorf("plan by %s: %w", sp.Runtime, err)
+		}
+	}
+}
+
+func checkPlan(ref string, p *pluginv1.LaunchPlan) error {
+	switch {
+	case len(p.GetArgv()) == 0 || p.GetArgv()[0] == "":
+		return fmt.Errorf("plan by %s: argv is empty", ref)
+	case p.GetBoundary() == pluginv1.Boundary_BOUNDARY_UNSPECIFIED, p.GetOutput() == pluginv1.OutputNeed_OUTPUT_NEED_UNSPECIFIED, p.GetOnFull() == pluginv1.OnFull_ON_FULL_UNSPECIFIED:
+		return fmt.Errorf("plan by %s: boundary, output and on_full must be given", ref)
+	case p.GetBoundary() == pluginv1.Boundary_BOUNDARY_PROTOCOL:
+		return fmt.Errorf("plan by %s: its tool calls need the governance gate, which this version of airlock does not have", ref)
+	case len(p.GetSecretEnv()) > 0 || len(p.GetGateways()) > 0:
+		return fmt.Errorf("plan by %s: it needs secrets or gateways, which this version of airlock does not have", ref)
+	}
+	return nil
+}
+
+func missionSpec(m *mission.Mission, sp spec) *pluginv1.MissionSpec {
+	s := &pluginv1.MissionSpec{MissionId: m.ID, Objective: m.Objective, Completion: m.Completion,
+		MetadataJson: m.Metadata, Agent: m.Agent, SessionId: m.SessionHint}
+	if sp.Intent != nil {
+		s.IntentJson, _ = json.Marshal(sp.Intent) // plain values: it cannot fail
+	}
+	return s
+}
+
+func startFrame(m *mission.Mission, c *cells.Cell, p *pluginv1.LaunchPlan) *cellv1.Start {
+	facts := c.CellFacts()
+	f := &cellv1.Start{SessionId: m.SessionID, Generation: m.Generation, Argv: p.GetArgv(), Cwd: p.GetCwd(),
+		Uid: facts.GetUid(), Gid: facts.GetGid(), OnFull: cellv1.OnFull(p.GetOnFull()), WatchWaiting: p.GetWatchWaiting()}
+	if f.Cwd == "" {
+		f.Cwd = facts.GetWorkspace()
+	}
+	for name, value := range p.GetEnv() {
+		f.Env = append(f.Env, name+"="+value)
+	}
+	f.Env = append(f.Env, "AIRLOCK_MISSION="+m.ID)
+	if t := p.GetTerminal(); t != nil {
+		f.Terminal = &cellv1.TerminalSize{Cols: or(t.GetCols(), 80), Rows: or(t.GetRows(), 24)}
+	}
+	for _, file := range p.GetFiles() {
+		cf := &cellv1.File{Path: file.GetPath(), Content: file.GetContent(), Mode: file.GetMode()}
+		if !file.GetRootOwned() {
+			cf.Uid, cf.Gid = facts.GetUid(), facts.GetGid()
+		}
+		f.Files = append(f.Files, cf)
+	}
+	return f
+}
+
+func or(v, def uint32) uint32 {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// failStart ends a mission that could not be started. What of the cell was
+// made is removed by finish.
+func (e *Engine) failStart(a *actor, cause error) {
+	e.log.Warn("mission could not be started", "mission", a.id, "error", cause)
+	reason := "dispatch_error"
+	switch code := status.Code(rootStatus(cause)); {
+	case code == codes.Unavailable || errors.Is(cause, context.DeadlineExceeded) || code == codes.DeadlineExceeded:
+		reason = "driver_unavailable"
+	}
+	generation := a.state().Generation
+	err := a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
+		return m.Finish(generation, mission.Ended{State: mission.StateFailed, Reason: reason, Error: cause.Error()})
+	}, nil)
+	if err != nil && !a.latch.Load() {
+		e.log.Error("mission could not be ended", "mission", a.id, "error", err)
+	}
+}
+
+// rootStatus finds the gRPC status in a chain of wrapped errors.
+func rootStatus(err error) error {
+	var st interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &st) {
+		return st.GRPCStatus().Err()
+	}
+	return err
+}
+
+// untilNotPaused waits while an operator holds the mission.
+func (a *actor) untilNotPaused(ctx context.Context) error {
+	for {
+		changed := a.next()
+		if a.latch.Load() {
+			return errStopped
+		}
+		if !a.state().Paused {
+			return ctx.Err()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/airlock-host/airlock/config"
+	"github.com/airlock-host/airlock/host/internal/mission"
+)
+
+// suspendReason is the seed's word for a planned shutdown.
+const suspendReason = "mgmt_server_shutdown"
+
+// Drain refuses new missions from now on.
+func (e *Engine) Drain() {
+	e.mu.Lock()
+	e.draining = true
+	e.mu.Unlock()
+}
+
+// Suspend is the planned shutdown: no new missions, every goroutine lets go of
+// its mission, and each mission that has not ended says that it is suspended.
+// The cells stay alive. Close must follow.
+func (e *Engine) Suspend(ctx context.Context) error {
+	e.Drain()
+	e.end()
+	e.wg.Wait()
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+	)
+	for _, a := range e.live() {
+		if a.quarantined.Load() != nil {
+			continue
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+				if m.Terminal() {
+					return nil, nil
+				}
+				return m.Suspend("ckpt-"+newUUID(), suspendReason)
+			}, nil)
+			if err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		}()
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// goneAgent stands in for an agent block that is no longer configured.
+func goneAgent(m mission.Mission) config.Agent {
+	return config.Agent{Name: m.Agent, Isolation: m.Isolation, Runtime: m.Runtime, Slots: 1,
+		Invalid: "the agent block is gone from the configuration; a mission of it still lives"}
+}
+
+// Idle waits until no mission lives.
+func (e *Engine) Idle(ctx context.Context) error {
+	for {
+		live := e.live()
+		if len(live) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-live[0].done:
+		}
+	}
+}

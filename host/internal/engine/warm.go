@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/store"
+)
+
+// takeWarm gives a ready cell that was made from an equal spec, or nil.
+func (g *agent) takeWarm(m *cells.Manager, want cells.Spec) *cells.Cell {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, c := range g.warm {
+		if m.Fits(c, want) {
+			g.warm = append(g.warm[:i:i], g.warm[i+1:]...)
+			return c
+		}
+	}
+	return nil
+}
+
+// keepWarm makes cells ahead of their missions, as many as each agent asks
+// for, and takes up the cells whose end failed before.
+func (e *Engine) keepWarm(ctx context.Context) {
+	for {
+		for _, g := range e.agents {
+			e.fillWarm(ctx, g)
+		}
+		if wait(ctx, time.Second) != nil {
+			return
+		}
+	}
+}
+
+func (e *Engine) fillWarm(ctx context.Context, g *agent) {
+	sp := specOf(g.cfg).Cell
+	// A workspace is filled when a cell is made, so only empty ones can wait.
+	if g.cfg.Warm < 1 || sp.Workspace.Mode == "copy" {
+		return
+	}
+	if _, err := e.health(g); err != nil {
+		return
+	}
+	g.mu.Lock()
+	missing := g.cfg.Warm - len(g.warm)
+	g.mu.Unlock()
+	for range missing {
+		c, err := e.makeWarm(ctx, sp)
+		if err != nil {
+			e.log.Warn("warm cell could not be made", "agent", g.cfg.Name, "error", err)
+			return
+		}
+		g.mu.Lock()
+		g.warm = append(g.warm, c)
+		g.mu.Unlock()
+	}
+}
+
+func (e *Engine) makeWarm(ctx context.Context, sp cells.Spec) (*cells.Cell, error) {
+	c, err := e.opts.Cells.Prepare(sp)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.putCellRow(ctx, c); err != nil {
+		e.opts.Cells.Release(c)
+		return nil, err
+	}
+	if err := e.opts.Cells.Create(ctx, c); err != nil {
+		e.endCell(context.WithoutCancel(ctx), c)
+		return nil, err
+	}
+	c.State = cells.StateWarm
+	if err := e.putCellRow(ctx, c); err != nil {
+		e.endCell(context.WithoutCancel(ctx), c)
+		return nil, err
+	}
+	return c, nil
+}
+
+func (e *Engine) putCellRow(ctx context.Context, c *cells.Cell) error {
+	var b store.Batch
+	if err := putCell(&b, c); err != nil {
+		return err
+	}
+	return e.opts.Store.Commit(ctx, b)
+}
+
+// endCell destroys a cell and drops its row. When the driver cannot do it now
+// the row says so, and the next start of the host tries again.
+func (e *Engine) endCell(ctx context.Context, c *cells.Cell) {
+	endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	err := e.opts.Cells.Destroy(endCtx, c)
+	if err == nil {
+		err = e.opts.Store.Commit(endCtx, store.Batch{DropCells: []string{c.ID}})
+	}
+	if err != nil {
+		e.log.Error("cell could not be destroyed; it is tried again at the next start", "cell", c.ID, "instance", c.Instance, "error", err)
+		c.State = cells.StateEnding
+		if err := e.putCellRow(endCtx, c); err != nil {
+			e.log.Error("cell row could not be written", "cell", c.ID, "error", err)
+		}
+	}
+}

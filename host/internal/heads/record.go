@@ -1,0 +1,94 @@
+package heads
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/airlock-host/airlock/host/internal/journal"
+)
+
+// tag is the versioned domain string of every signature.
+const tag = "airlock.heads.v1"
+
+// Record is one line of the file: one signature over the heads of one or more
+// commits.
+type Record struct {
+	V     int               `json:"v"` // 1
+	TS    string            `json:"ts"`
+	KeyID string            `json:"key_id"`
+	Heads []journal.NewHead `json:"heads"`
+	Sig   []byte            `json:"sig"` // Ed25519
+}
+
+func sign(key Key, at time.Time, hs []journal.NewHead) Record {
+	r := Record{V: 1, TS: at.UTC().Format(journal.TimeLayout), KeyID: key.ID, Heads: hs}
+	r.Sig = ed25519.Sign(key.private, r.message())
+	return r
+}
+
+// message is what is signed: every field, length-prefixed, so that no two
+// records have the same message.
+func (r *Record) message() []byte {
+	b := make([]byte, 0, 64+160*len(r.Heads))
+	text := func(s string) {
+		b = binary.BigEndian.AppendUint64(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	text(tag)
+	text(r.TS)
+	text(r.KeyID)
+	b = binary.BigEndian.AppendUint64(b, uint64(len(r.Heads)))
+	for i := range r.Heads {
+		h := &r.Heads[i]
+		text(h.TaskID)
+		text(h.JournalUUID)
+		b = binary.BigEndian.AppendUint64(b, h.Sequence)
+		b = append(b, h.Digest[:]...)
+		if h.Ended {
+			b = append(b, 1)
+		} else {
+			b = append(b, 0)
+		}
+	}
+	return b
+}
+
+// parse reads one line, without its newline.
+func parse(line []byte) (Record, error) {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields()
+	var r Record
+	if err := dec.Decode(&r); err != nil {
+		return Record{}, fmt.Errorf("not a record of heads: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Record{}, errors.New("not a record of heads: text after it")
+	}
+	if r.V != 1 {
+		return Record{}, fmt.Errorf("a record of version %d, this program knows version 1", r.V)
+	}
+	return r, nil
+}
+
+// verify checks the signature.
+func (r *Record) verify(key Key) error {
+	if r.KeyID != key.ID {
+		return fmt.Errorf("signed by key %s, the host's is %s", r.KeyID, key.ID)
+	}
+	if !ed25519.Verify(key.Public, r.message(), r.Sig) {
+		return fmt.Errorf("the signature of key %s is not good", r.KeyID)
+	}
+	return nil
+}
+
+// line gives the record as written, with the newline.
+func (r *Record) line() ([]byte, error) {
+	b, err := json.Marshal(r)
+	return append(b, '\n'), err
+}

@@ -1,0 +1,67 @@
+package plugins
+
+import (
+	"context"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/airlock-host/airlock/config"
+)
+
+// Check validates instances without any effect on the running ones: each block
+// against the schema of its plugin, and by the plugin's own Validate. A plugin
+// that does not run is started for the question and ended again. What keeps a
+// plugin from being asked is a diagnostic at the block's header.
+func (c *Catalog) Check(ctx context.Context, specs []config.Instance) hcl.Diagnostics {
+	c.prepare.Do(func() { c.prepareErr = c.prepareDirs() })
+	var all hcl.Diagnostics
+	for _, spec := range specs {
+		diags, fault := c.check(ctx, spec)
+		all = append(all, diags...)
+		if fault != nil {
+			where := spec.Range
+			all = append(all, &hcl.Diagnostic{
+				Severity: hcl.DiagError, Summary: spec.Ref() + " cannot be used", Detail: fault.Error(), Subject: &where,
+			})
+		}
+	}
+	return all
+}
+
+func (c *Catalog) check(ctx context.Context, spec config.Instance) (hcl.Diagnostics, *Fault) {
+	if p := c.borrow(ctx, spec); p != nil {
+		defer p.calls.Done()
+		_, diags, fault := c.findings(ctx, p, spec)
+		return diags, fault
+	}
+	img, fault := c.verified(spec)
+	if fault != nil {
+		return nil, fault
+	}
+	defer c.images.release(img)
+	p, fault := c.launch(ctx, spec, img)
+	if fault != nil {
+		return nil, fault
+	}
+	defer p.discard()
+	if fault := c.describe(ctx, p); fault != nil {
+		return nil, fault
+	}
+	_, diags, fault := c.findings(ctx, p, spec)
+	return diags, fault
+}
+
+// borrow finds a process that serves the same plugin; nil when none does. The
+// caller says calls.Done.
+func (c *Catalog) borrow(ctx context.Context, spec config.Instance) *process {
+	for _, i := range c.all() {
+		other := i.currentSpec()
+		if other.Kind != spec.Kind || other.Driver != spec.Driver || i.process() == nil {
+			continue
+		}
+		if p, err := i.acquire(ctx); err == nil {
+			return p
+		}
+	}
+	return nil
+}
