@@ -109,9 +109,6 @@ func decodePluginAttribute(inst Instance, body *hclsyntax.Body, attr *pluginv1.A
 	}
 	null := json.RawMessage("null")
 	at := body.MissingItemRange()
-	if len(body.Attributes) == 0 && len(body.Blocks) == 0 {
-		at = inst.Range
-	}
 	why := ""
 	if src := body.Attributes[attr.GetName()]; src != nil {
 		val, marks, diags := pluginValue(attr, src.Expr, ty, defaults, ctx)
@@ -181,7 +178,7 @@ func pluginValue(attr *pluginv1.Attribute, expr hclsyntax.Expression, ty cty.Typ
 	}
 	conv, err := convert.Convert(val, ty)
 	if err != nil {
-		return cty.NilVal, nil, hcl.Diagnostics{errorAt(rangeOf(expr, err), "Wrong type", "The attribute %q is a %s: %s.", attr.GetName(), typeexpr.TypeString(ty), strings.TrimSuffix(err.Error(), "."))}
+		return cty.NilVal, nil, hcl.Diagnostics{errorAt(mismatch(expr, val, ty), "Wrong type", "The attribute %q is a %s: %s.", attr.GetName(), typeexpr.TypeString(ty), strings.TrimSuffix(err.Error(), "."))}
 	}
 	if !checkMagnitude(conv) {
 		return cty.NilVal, nil, hcl.Diagnostics{errorAt(expr.Range(), "Number out of range", "This value holds a number that is too large or too small.")}

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
 
@@ -67,6 +68,33 @@ func extraKey(val cty.Value, ty cty.Type, path cty.Path) (at cty.Path, name stri
 		return children(func(cty.Value) cty.Type { return ty.ElementType() })
 	}
 	return nil, "", nil
+}
+
+// mismatch is the smallest written part of expr whose value does not convert to
+// its part of ty. cty says it in words only.
+func mismatch(expr hclsyntax.Expression, val cty.Value, ty cty.Type) hcl.Range {
+	if val.IsNull() || !val.IsKnown() || !val.CanIterateElements() {
+		return expr.Range()
+	}
+	for it := val.ElementIterator(); it.Next(); {
+		k, v := it.Element()
+		var elem cty.Type
+		switch {
+		case ty.IsCollectionType():
+			elem = ty.ElementType()
+		case ty.IsObjectType() && k.Type() == cty.String && ty.HasAttribute(k.AsString()):
+			elem = ty.AttributeType(k.AsString())
+		default:
+			continue
+		}
+		if _, err := convert.Convert(v, elem); err == nil {
+			continue
+		}
+		if next := stepInto(expr, cty.IndexStep{Key: k}); next != nil {
+			return mismatch(next, v, elem)
+		}
+	}
+	return expr.Range()
 }
 
 // concrete is ty, or for `any` the type that the JSON text implies.

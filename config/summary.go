@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
@@ -88,11 +89,27 @@ func (i Instance) shown(schema *pluginv1.ConfigSchema) map[string]any {
 
 // Digest is a hash of everything in the configuration but the values of
 // secrets: two configurations that mean the same have the same digest, however
-// they are written.
+// they are written. Of a block that cannot be used only that counts, not why:
+// the reason names lines.
 func (c *Config) Digest() string {
-	b, err := json.Marshal(c.Summary(nil))
+	view := *c
+	view.Instances, view.Agents = slices.Clone(c.Instances), slices.Clone(c.Agents)
+	for i := range view.Instances {
+		view.Instances[i].Invalid = mark(c.Instances[i].Invalid)
+	}
+	for i := range view.Agents {
+		view.Agents[i].Invalid = mark(c.Agents[i].Invalid)
+	}
+	b, err := json.Marshal(view.Summary(nil))
 	if err != nil {
 		panic(fmt.Sprintf("config: digest: %v", err)) // a summary is JSON-ready
 	}
 	return digest(b)
+}
+
+func mark(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return "invalid"
 }

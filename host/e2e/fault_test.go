@@ -3,8 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,21 +23,29 @@ func questionID(events []orchestrator.Event) string {
 	return ""
 }
 
-// agents finds the cell agents of this rig.
-func agents(dir string) []int {
-	var pids []int
-	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, p := range procs {
-		cmd, err := os.ReadFile(p)
-		if err != nil || !strings.Contains(string(cmd), dir+"/run/cells") {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscanf(p, "/proc/%d/cmdline", &pid); err == nil {
-			pids = append(pids, pid)
+// killCells kills the cell agents of this rig; there must be some.
+func (r *rig) killCells() {
+	r.t.Helper()
+	pids := cellPids(r.dir, true)
+	if len(pids) == 0 {
+		r.t.Fatal("no cell agent found")
+	}
+	kill(pids, syscall.SIGKILL)
+}
+
+// healthy says that every plugin takes work.
+func (r *rig) healthy() bool {
+	var ready struct {
+		Ready   bool              `json:"ready"`
+		Plugins map[string]string `json:"plugins"`
+	}
+	r.call("GET", "/readyz", nil, &ready)
+	for _, why := range ready.Plugins {
+		if why != "" {
+			return false
 		}
 	}
-	return pids
+	return ready.Ready && len(ready.Plugins) == 2
 }
 
 func TestALostCellFailsItsMission(t *testing.T) {
@@ -47,7 +53,7 @@ func TestALostCellFailsItsMission(t *testing.T) {
 	r := newRig(t, settings{})
 	r.dispatch("m", "sleep 300")
 	r.reaches("m", "running")
-	kill(agents(r.dir), syscall.SIGKILL)
+	r.killCells()
 	m := r.reaches("m", "failed")
 	if !strings.Contains(m.Error, "cell") {
 		t.Errorf("error %q does not tell what happened", m.Error)
@@ -60,7 +66,7 @@ func TestACellThatIsLostWhileTheHostIsAway(t *testing.T) {
 	r.dispatch("m", "sleep 300")
 	r.reaches("m", "running")
 	r.end(syscall.SIGKILL)
-	kill(agents(r.dir), syscall.SIGKILL)
+	r.killCells()
 	r.start()
 	m := r.reaches("m", "failed")
 	if !strings.Contains(m.Error, "cell") {
@@ -83,7 +89,7 @@ func TestPluginsMayBeKilled(t *testing.T) {
 		kill(old, syscall.SIGKILL)
 		r.until(name+" is back", func() bool {
 			now := r.pluginPids(name)
-			return len(now) > 0 && now[0] != old[0]
+			return len(now) > 0 && now[0] != old[0] && r.healthy()
 		})
 	}
 	r.dispatch("after", "exit 9") // and new missions can start

@@ -282,7 +282,7 @@ func (r *rig) clean() {
 		}
 		r.t.Logf("host's log:\n%s", text)
 	}
-	if left := leftovers(r.dir); len(left) > 0 {
+	if left := cellPids(r.dir, false); len(left) > 0 {
 		r.t.Errorf("processes of cells are left: %v", left)
 	}
 	if err := os.RemoveAll(r.dir); err != nil {
@@ -337,7 +337,7 @@ func (r *rig) abortAll() {
 // untilQuiet waits until the cells of ended missions are gone.
 func (r *rig) untilQuiet() {
 	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if len(leftovers(r.dir)) == 0 {
+		if len(cellPids(r.dir, false)) == 0 {
 			return
 		}
 	}

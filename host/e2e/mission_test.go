@@ -113,23 +113,31 @@ func (r *rig) journal(id string) []string {
 	}
 }
 
-// leftovers are the processes that belong to cells of this rig: those whose
-// command line names its directory. Zombies do not count.
-func leftovers(dir string) []string {
-	var left []string
-	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+// cellPids are the processes of this rig's cells: those in whose mounts the
+// rig's directory of cells appears, but for the host's own. Zombies do not
+// count. agentsOnly leaves the workloads out.
+func cellPids(dir string, agentsOnly bool) []int {
+	var pids []int
+	procs, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
 	for _, p := range procs {
-		cmd, err := os.ReadFile(p)
-		if err != nil || !bytes.Contains(cmd, []byte(dir+"/run/cells")) {
+		mounts, err := os.ReadFile(p)
+		if err != nil || !bytes.Contains(mounts, []byte(dir+"/run/cells/")) {
+			continue
+		}
+		cmd, err := os.ReadFile(filepath.Join(filepath.Dir(p), "cmdline"))
+		if err != nil || agentsOnly && !bytes.HasPrefix(cmd, []byte("airlock-cell\x00serve")) {
 			continue
 		}
 		stat, err := os.ReadFile(filepath.Join(filepath.Dir(p), "stat"))
 		if err != nil || bytes.Contains(stat, []byte(") Z ")) {
 			continue
 		}
-		left = append(left, strings.ReplaceAll(string(cmd), "\x00", " "))
+		var pid int
+		if _, err := fmt.Sscanf(p, "/proc/%d/mountinfo", &pid); err == nil {
+			pids = append(pids, pid)
+		}
 	}
-	return left
+	return pids
 }
 
 // pluginPids finds the processes of a plugin below the host.

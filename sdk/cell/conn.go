@@ -257,12 +257,14 @@ func shortSocketPath(path string) (short string, done func(), err error) {
 }
 
 // ListenUnix listens on a unix socket whose path may be longer than a
-// sockaddr_un. A socket that is there already is replaced.
+// sockaddr_un. The socket appears at once ready for connections; one that is
+// there already is replaced.
 func ListenUnix(path string) (*net.UnixListener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	early := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	if err := os.Remove(early); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	addr, done, err := shortSocketPath(path)
+	addr, done, err := shortSocketPath(early)
 	if err != nil {
 		return nil, err
 	}
@@ -272,5 +274,9 @@ func ListenUnix(path string) (*net.UnixListener, error) {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false) // the name may be a successor's by then
+	if err := os.Rename(early, path); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
 	return l, nil
 }

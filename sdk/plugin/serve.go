@@ -69,6 +69,9 @@ type set struct {
 }
 
 func (p *set) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
+	if p.register == nil {
+		return errors.New("this is the host's side of the set")
+	}
 	p.register(s)
 	return nil
 }

@@ -21,6 +21,10 @@ func (s *Server) guard(next http.Handler) http.Handler {
 				return
 			}
 		}
+		if r.ContentLength != 0 {
+			// Also for a body that no handler reads: the server waits for it.
+			_ = http.NewResponseController(w).SetReadDeadline(s.now().Add(s.opts.BodyTimeout))
+		}
 		q := r.URL.Query()
 		if q.Has("token") || q.Has("access_token") {
 			refuse(http.StatusBadRequest, "a token must not be in a URL; send it in the Authorization header").write(w)

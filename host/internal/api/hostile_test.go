@@ -202,6 +202,10 @@ func TestSlowBodyIsGivenUp(t *testing.T) {
 	if !strings.HasPrefix(got, "HTTP/1.1 400") {
 		t.Errorf("a body that never came: %s", got)
 	}
+	got = raw(t, h, "POST /api/v1/missions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
+	if !strings.HasPrefix(got, "HTTP/1.1 401") {
+		t.Errorf("a body that never came, without a credential: %s", got)
+	}
 }
 
 func TestPanicIsAnAnswerWithoutItsStack(t *testing.T) {

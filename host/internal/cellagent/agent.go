@@ -263,8 +263,9 @@ func (a *Agent) forget(s *session) {
 	}
 }
 
+// buried finds the newest tombstone of a session.
 func (a *Agent) buried(id string) *tombstone {
-	for i := range a.tombstones {
+	for i := len(a.tombstones) - 1; i >= 0; i-- {
 		if a.tombstones[i].session == id {
 			return &a.tombstones[i]
 		}

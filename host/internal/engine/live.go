@@ -111,9 +111,7 @@ func (s *liveSession) serve(ctx context.Context, conn *cell.Conn) (ended bool) {
 			s.settleAnswered(st.GetAppliedKeys())
 		}
 	}
-	for _, ask := range conn.Hello().GetAsks() {
-		s.ask(ask)
-	}
+	s.matchAsks(conn.Hello().GetAsks())
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	outputDone := false

@@ -15,6 +15,9 @@ import (
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
 
+// answerWait bounds the writing of an answer.
+const answerWait = 15 * time.Second
+
 // questionSpace makes question ids that are the same after a replay.
 var questionSpace = uuid.MustParse("6f0d3b52-4d0e-5b0e-9a3c-6f2f7c1f9a11")
 
@@ -27,6 +30,21 @@ func (s *liveSession) questionID(source, id string) string {
 
 func (s *liveSession) ask(q *cellv1.Ask) {
 	s.put(mission.Question{Prompt: q.GetPrompt(), Context: q.GetContext(), Source: "ask", SourceID: q.GetAskId()})
+}
+
+// matchAsks takes up the questions that wait in the cell, and closes those
+// whose asker went away while the link was down.
+func (s *liveSession) matchAsks(asks []*cellv1.Ask) {
+	waiting := map[string]bool{}
+	for _, ask := range asks {
+		waiting[ask.GetAskId()] = true
+		s.ask(ask)
+	}
+	for _, q := range s.a.state().Questions {
+		if q.Source == "ask" && !waiting[q.SourceID] {
+			s.closeQuestion(q.HITLID, "withdrawn")
+		}
+	}
 }
 
 func (s *liveSession) question(q *pluginv1.Question) {
@@ -92,6 +110,11 @@ func (e *Engine) Answer(ctx context.Context, hitlID, actor, text string) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	if err := a.untilConnected(ctx); err != nil {
+		return unavailable(fmt.Errorf("the session is not connected: %w", err))
+	}
 	a.ops.Lock()
 	defer a.ops.Unlock()
 	m := a.state()
@@ -105,12 +128,7 @@ func (e *Engine) Answer(ctx context.Context, hitlID, actor, text string) error {
 		return fmt.Errorf("the mission is paused, resume it first: %w", ErrConflict)
 	}
 	s := a.sess.Load()
-	if s == nil {
-		return unavailable(errors.New("the session is not connected"))
-	}
 	conn := s.conn.Load()
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
 	if q.Source == "ask" {
 		err = conn.AskAnswer(ctx, q.SourceID, text, "")
 	} else {
@@ -121,6 +139,26 @@ func (e *Engine) Answer(ctx context.Context, hitlID, actor, text string) error {
 	}
 	s.touch()
 	return a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Close(hitlID, "answered", actor) }, nil)
+}
+
+// untilConnected waits for the link of a session that is being taken up again:
+// an answer that comes just after a restart must not be lost.
+func (a *actor) untilConnected(ctx context.Context) error {
+	for {
+		if s := a.sess.Load(); s != nil {
+			select {
+			case <-s.conn.Load().Done():
+			default:
+				return nil
+			}
+		}
+		if a.latch.Load() || a.state().Terminal() {
+			return errStopped
+		}
+		if err := wait(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 func (e *Engine) asking(hitlID string) (*actor, error) {

@@ -30,7 +30,7 @@ func (c *Catalog) launch(ctx context.Context, spec config.Instance, img *image) 
 	p := &process{
 		image: img, forker: c.forker, timeout: c.deadlines.Start,
 		logs:   newLogs(c.log.With("plugin", spec.Ref())),
-		exited: make(chan struct{}),
+		reaped: make(chan struct{}), exited: make(chan struct{}),
 	}
 	if spec.Kind != config.KindIsolation {
 		p.uid = c.uid(spec)

@@ -254,14 +254,14 @@ func TestAStoppedPluginIsUnavailableAndHarmsNoOther(t *testing.T) {
 func TestAPluginWithoutASignOfLifeIsReplaced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *Options) {
-		o.Deadlines.Describe, o.Deadlines.Probe, o.Deadlines.Hang = 10*time.Second, 50*time.Millisecond, 11*time.Second
+		o.Deadlines.Describe, o.Deadlines.Probe, o.Deadlines.Hang = 5*time.Second, 50*time.Millisecond, 6*time.Second
 	})
 	r.install("driver", "airlock-isolation-good")
 	r.start("isolation.good.a")
 	pid := r.await("isolation.good.a", "health", healthy).PID
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
 	s := r.await("isolation.good.a", "replacement", func(s Status) bool { return s.State == Healthy && s.PID != pid })
-	if s.LastExit != "killed by the host: no sign of life for 11s" {
+	if s.LastExit != "killed by the host: no sign of life for 6s" {
 		t.Errorf("last exit: %s", s.LastExit)
 	}
 }
@@ -292,18 +292,6 @@ func TestHealthOfAPluginIsShown(t *testing.T) {
 				t.Errorf("capabilities: %v", err)
 			}
 		})
-	}
-}
-
-func TestAPluginWithoutHealthIsUnavailable(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, func(o *Options) { o.Deadlines.Health = 300 * time.Millisecond })
-	r.install("misfit", "airlock-isolation-no-health")
-	r.start("isolation.no-health.x")
-	s := r.status("isolation.no-health.x")
-	// Its Configure asks for Health too and hangs; the start then fails.
-	if s.State == Healthy || s.Reason == "" {
-		t.Errorf("%s: %s", s.State, s.Reason)
 	}
 }
 

@@ -20,24 +20,27 @@ func TestPluginLogsCannotForgeOrBreakTheHostsLog(t *testing.T) {
 	if strings.ContainsAny(r.log.String(), "\x1b\x07") || strings.ContainsRune(r.log.String(), '\ufffd') {
 		t.Error("raw bytes came through")
 	}
-	seen := make(map[string]map[string]any)
-	for _, entry := range r.log.lines() {
-		if entry["plugin"] != "isolation.noisy.x" {
-			t.Errorf("an entry of somebody else: %v", entry)
+	find := func(begin string) map[string]any {
+		for _, entry := range r.log.lines() {
+			if message, _ := entry["@message"].(string); strings.HasPrefix(message, begin) {
+				if entry["plugin"] != "isolation.noisy.x" {
+					t.Errorf("an entry of somebody else: %v", entry)
+				}
+				return entry
+			}
 		}
-		message, _ := entry["@message"].(string)
-		seen[message[:min(len(message), 20)]] = entry
+		t.Errorf("%q was not logged", begin)
+		return nil
 	}
-	for _, want := range []string{`\x1b[2J\x1b[31mred al`, `broken \xff\xfe utf-`, `forged\x0aline`, `{"@message":5,"@leve`, "long long long long ", "deep"} {
-		if seen[want] == nil {
-			t.Errorf("%q was not logged", want)
-		}
-	}
-	forged := seen[`forged\x0aline`]
+	find(`\x1b[2J\x1b[31mred alert\x07`)
+	find(`broken \xff\xfe utf-8`)
+	find(`{"@message":5,`)
+	find("deep")
+	forged := find(`forged\x0aline`)
 	if forged["@timestamp"] == "2001-01-01T00:00:00Z" || forged["plugin_"] != "isolation.other.one" || forged["@level"] != "error" {
 		t.Errorf("the forged entry: %v", forged)
 	}
-	long := seen["long long long long "]
+	long := find("long long long long ")
 	if message, _ := long["@message"].(string); len(message) > maxLogLine+64 || long["cut_bytes"] == nil {
 		t.Errorf("the long line has %d bytes, cut %v", len(message), long["cut_bytes"])
 	}
@@ -72,7 +75,7 @@ func TestWhatAPluginPrintsGoesToTheLog(t *testing.T) {
 	}
 	_ = inspect(t, r, "isolation.prints.x")
 	eventually(t, "what was printed is logged", func() bool {
-		return strings.Contains(r.log.String(), `"printed 0"`) || strings.Contains(r.log.String(), `"printed 1"`)
+		return strings.Contains(r.log.String(), `"printed 0"`) && strings.Contains(r.log.String(), `"written"`)
 	})
 	eventually(t, "what was printed while serving is logged", func() bool {
 		_ = inspect(t, r, "isolation.prints.x")
@@ -113,7 +116,7 @@ func TestClean(t *testing.T) {
 		"\x1b[31m":           `\x1b[31m`,
 		"\xc3\x28":           `\xc3(`,
 		"héé 日本":             "héé 日本",
-		"rtl\u202eoverride":  `rtl\u202eoverride`,
+		"rtl\u202eover":      `rtl\u202eover`,
 		"c1\u009b31m":        `c1\x9b31m`,
 		"\ufffd":             "\ufffd",
 		"0123456789abcdefgh": "0123456789abcdef…(+2 bytes)",

@@ -64,7 +64,7 @@ func build(dir string) error {
 // rig is a catalog over a plugin directory of its own.
 type rig struct {
 	*Catalog
-	t    *testing.T
+	t    testing.TB
 	dir  string // plugins
 	lock string
 	log  *logSink
@@ -73,7 +73,7 @@ type rig struct {
 	configs map[string]map[string]any // by ref
 }
 
-func newRig(t *testing.T, alter ...func(*Options)) *rig {
+func newRig(t testing.TB, alter ...func(*Options)) *rig {
 	t.Helper()
 	root, err := os.MkdirTemp("", "al")
 	if err != nil {

@@ -37,7 +37,8 @@ type process struct {
 	handshake string
 	started   time.Time
 	stderrEnd chan struct{}
-	exited    chan struct{} // closed after state is set
+	reaped    chan struct{} // closed when the process has ended and state is set
+	exited    chan struct{} // closed when its last words were read too
 	state     *os.ProcessState
 	endOnce   sync.Once
 
@@ -148,6 +149,7 @@ func (p *process) spawn() (stdout *os.File, err error) {
 // on for a moment and no longer.
 func (p *process) wait(started *os.Process, pipes ...*os.File) {
 	p.state, _ = started.Wait()
+	close(p.reaped)
 	for _, pipe := range pipes {
 		_ = pipe.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	}
@@ -173,6 +175,9 @@ func (p *process) judge(line string, err error) *Fault {
 	path := p.image.found.Path
 	if line != "" {
 		return checkHandshake(path, line, p.socketDir)
+	}
+	if p.wasReaped() {
+		<-p.exited
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) && p.alive() {
 		return faultf(StartTimeout, "%s printed no handshake within %s", path, p.timeout).
@@ -208,6 +213,15 @@ func (p *process) cannotRun(err error) *Fault {
 
 func (p *process) trouble(err error) *Fault {
 	return faultf(HostTrouble, "%s cannot be started: %v", p.image.found.Path, err).retry()
+}
+
+func (p *process) wasReaped() bool {
+	select {
+	case <-p.reaped:
+		return true
+	default:
+		return false
+	}
 }
 
 func (p *process) alive() bool {

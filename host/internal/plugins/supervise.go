@@ -38,7 +38,7 @@ func (i *instance) supervise() {
 		}
 		i.change(func() { i.fault = fault; i.restarts++ })
 		i.log.Warn("plugin restarts", "reason", fault.Error(), "crashes", len(crashes))
-		if len(crashes) == 1 {
+		if len(crashes) <= 1 {
 			pause = newPause()
 			continue // the first time at once: a mission may be waiting
 		}

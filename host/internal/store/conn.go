@@ -29,7 +29,7 @@ func useFdatasync() { _, _ = sqlite.Fdatasync(true) }
 func dsn(path string, cacheKiB int) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() +
 		"?_busy_timeout=5000&_pragma=foreign_keys(0)&_pragma=journal_mode(wal)&_pragma=synchronous(full)" +
-		"&_pragma=wal_autocheckpoint(0)&_pragma=journal_size_limit(67108864)&_pragma=page_size(8192)&_pragma=temp_store(memory)" +
+		"&_pragma=wal_autocheckpoint(0)&_pragma=journal_size_limit(67108864)&_pragma=temp_store(memory)" +
 		"&_pragma=cache_size(-" + strconv.Itoa(cacheKiB) + ")"
 }
 
@@ -94,7 +94,7 @@ type stmt struct {
 	exe  driver.StmtExecContext
 	qry  driver.StmtQueryContext
 	args []driver.NamedValue
-	row0 []driver.Value
+	vals []driver.Value
 }
 
 // prepare makes a statement that lives as long as the connection.
@@ -153,26 +153,43 @@ func (s *stmt) result(vals []driver.Value) (driver.Result, error) {
 
 // row runs a query and hands over its first row, if there is one.
 func (s *stmt) row(use func([]driver.Value), vals ...driver.Value) (found bool, err error) {
+	err = s.query(vals, func(v []driver.Value) bool {
+		found = true
+		if use != nil {
+			use(v)
+		}
+		return false
+	})
+	return found, err
+}
+
+// each runs a query and hands over all its rows.
+func (s *stmt) each(use func([]driver.Value)) error {
+	return s.query(nil, func(v []driver.Value) bool { use(v); return true })
+}
+
+func (s *stmt) query(vals []driver.Value, more func([]driver.Value) bool) (err error) {
 	for i, v := range vals {
 		s.args[i].Value = v
 	}
 	rows, err := s.qry.QueryContext(context.Background(), s.args)
 	if err != nil {
-		return false, err
+		return err
 	}
-	if n := len(rows.Columns()); len(s.row0) != n {
-		s.row0 = make([]driver.Value, n)
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	if n := len(rows.Columns()); len(s.vals) != n {
+		s.vals = make([]driver.Value, n)
 	}
-	switch err := rows.Next(s.row0); {
-	case errors.Is(err, io.EOF):
-		return false, rows.Close()
-	case err != nil:
-		return false, errors.Join(err, rows.Close())
+	for {
+		switch err := rows.Next(s.vals); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case !more(s.vals):
+			return nil
+		}
 	}
-	if use != nil {
-		use(s.row0)
-	}
-	return true, rows.Close()
 }
 
 // createFile makes an empty file of mode 0600 if there is none.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 )
@@ -17,7 +18,19 @@ func (s *Store) Outbox(ctx context.Context, afterID int64, limit int) ([]OutboxI
 
 // OutboxOf reads all items of one mission, in id order.
 func (s *Store) OutboxOf(ctx context.Context, missionID string) ([]OutboxItem, error) {
-	return s.readOutbox(ctx, outboxColumns+"WHERE o.task_no = (SELECT no FROM tasks WHERE task_id = ?) ORDER BY o.id", missionID)
+	var no int64
+	err := s.readers.QueryRowContext(ctx, "SELECT no FROM tasks WHERE task_id = ?", missionID).Scan(&no)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, s.readError(err)
+	}
+	sp, ok := s.pending.of(no)
+	if !ok {
+		return nil, nil
+	}
+	return s.readOutbox(ctx, outboxColumns+"WHERE o.id >= ? AND o.id <= ? AND o.task_no = ? ORDER BY o.id", sp.first, sp.last, no)
 }
 
 func (s *Store) readOutbox(ctx context.Context, query string, args ...any) ([]OutboxItem, error) {
@@ -37,11 +50,13 @@ func (s *Store) OutboxDone(ctx context.Context, ids []int64) error {
 	}
 	return s.change(ctx, func(w *writer) error {
 		for _, id := range ids {
-			n, err := w.sql.dropOutbox.changed(id)
+			_, err := w.sql.dropOutbox.row(func(v []driver.Value) {
+				no, _ := v[0].(int64)
+				w.tx.dropped = append(w.tx.dropped, dropped{no, 1})
+			}, id)
 			if err != nil {
 				return err
 			}
-			w.tx.pending -= n
 		}
 		return nil
 	})
@@ -61,20 +76,21 @@ func (s *Store) OutboxMarkUndeliverable(ctx context.Context, missionID, why stri
 		if err := w.flush(); err != nil { // items of this very transaction too
 			return err
 		}
-		n, err := w.sql.moveOutbox.changed(why, t.staged.no)
+		no, last := t.staged.no, w.nextOutbox
+		n, err := w.sql.moveOutbox.changed(why, int64(0), last, no)
 		if err != nil {
 			return err
 		}
-		w.tx.pending -= n
+		w.tx.dropped = append(w.tx.dropped, dropped{no, n})
 		w.tx.undeliverable += n
-		return w.sql.clearOutbox.exec(t.staged.no)
+		return w.sql.clearOutbox.exec(int64(0), last, no)
 	})
 }
 
 // OutboxStats gives how many items wait and how many are undeliverable. It
 // reads no rows.
 func (s *Store) OutboxStats(context.Context) (pending, undeliverable int, err error) {
-	return int(s.counts.pending.Load()), int(s.counts.undeliverable.Load()), nil
+	return int(s.pending.count()), int(s.undeliverable.Load()), nil
 }
 
 // changeRequest is a write that is no Batch.

@@ -65,7 +65,6 @@ CREATE TABLE outbox (
 	data     BLOB,
 	terminal INTEGER NOT NULL
 ) STRICT;
--- CREATE INDEX outbox_task ON outbox(task_no);
 
 CREATE TABLE undeliverable (
 	id       INTEGER PRIMARY KEY,

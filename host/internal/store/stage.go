@@ -92,8 +92,7 @@ func (w *writer) addOutbox(item *OutboxItem) error {
 	}
 	w.tx.outbox = append(w.tx.outbox, outboxRow{id: w.nextOutbox, no: t.staged.no, item: item})
 	w.nextOutbox++
-	w.tx.pending++
-	w.tx.grew = true
+	w.tx.added = append(w.tx.added, added{t.staged.no, w.nextOutbox - 1})
 	return nil
 }
 

@@ -36,9 +36,9 @@ func (q *statements) prepare(c *conn) error {
 	one(&q.putCell, 7, "INSERT OR REPLACE INTO cells (cell_id, incarnation, instance, mission_id, generation, state, data) VALUES (?, ?, ?, ?, ?, ?, ?)")
 	one(&q.dropCell, 1, "DELETE FROM cells WHERE cell_id = ?")
 	one(&q.putRuntime, 4, `INSERT OR REPLACE INTO runtime_state (task_no, generation, "offset", state) VALUES (?, ?, ?, ?)`)
-	one(&q.dropOutbox, 1, "DELETE FROM outbox WHERE id = ?")
-	one(&q.moveOutbox, 2, "INSERT INTO undeliverable (id, task_no, seq, event, at, data, terminal, why) SELECT id, task_no, seq, event, at, data, terminal, ? FROM outbox WHERE task_no = ?")
-	one(&q.clearOutbox, 1, "DELETE FROM outbox WHERE task_no = ?")
+	one(&q.dropOutbox, 1, "DELETE FROM outbox WHERE id = ? RETURNING task_no")
+	one(&q.moveOutbox, 4, "INSERT INTO undeliverable (id, task_no, seq, event, at, data, terminal, why) SELECT id, task_no, seq, event, at, data, terminal, ? FROM outbox WHERE id >= ? AND id <= ? AND task_no = ?")
+	one(&q.clearOutbox, 3, "DELETE FROM outbox WHERE id >= ? AND id <= ? AND task_no = ?")
 	one(&q.putMeta, 2, "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)")
 	errs = append(errs,
 		q.events.prepare(c, "INSERT OR FAIL INTO events (id, task_no, seq, event_id, at, kind, payload, blob, digest) VALUES ", 9),

@@ -55,16 +55,15 @@ type Store struct {
 	w       *writer
 	fresh   bool
 
-	follow  follow
-	outbox  broadcast
-	poison  atomic.Pointer[error]
-	counts  counts
-	closing sync.Once
-	closed  error
-}
+	follow follow
+	outbox broadcast
+	poison atomic.Pointer[error]
 
-// counts are kept by the writer so that status does not count rows.
-type counts struct{ pending, undeliverable atomic.Int64 }
+	undeliverable atomic.Int64 // items
+	pending       pending
+	closing       sync.Once
+	closed        error
+}
 
 const (
 	fileName   = "missions.db"
@@ -111,6 +110,7 @@ func Open(opts Options) (*Store, error) {
 		space: space{dir: dir, size: opts.Ballast},
 	}
 	s.follow.tasks = map[string]chan struct{}{}
+	s.pending.tasks = map[int64]span{}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", s.path(), err), s.release())
 	}

@@ -8,7 +8,7 @@ func (w *writer) begin() {
 	clear(tx.outbox)
 	*tx = transaction{
 		touched: tx.touched[:0], events: tx.events[:0], outbox: tx.outbox[:0],
-		heads: tx.heads[:0], fresh: tx.fresh[:0],
+		heads: tx.heads[:0], fresh: tx.fresh[:0], added: tx.added[:0], dropped: tx.dropped[:0],
 		nextNo: w.nextNo, nextEvent: w.nextEvent, nextOutbox: w.nextOutbox, outboxTo: w.outboxTo,
 	}
 }
@@ -20,8 +20,13 @@ func (w *writer) committed() {
 		t.staged.written = false
 		t.known = t.staged
 	}
-	w.s.counts.pending.Add(tx.pending)
-	w.s.counts.undeliverable.Add(tx.undeliverable)
+	for _, a := range tx.added {
+		w.s.pending.add(a.no, a.id)
+	}
+	for _, d := range tx.dropped {
+		w.s.pending.drop(d.no, d.n)
+	}
+	w.s.undeliverable.Add(tx.undeliverable)
 	if w.written != nil {
 		if n, _, err := w.written.Status(pagesWritten, true); err == nil {
 			w.pages += n
@@ -33,7 +38,7 @@ func (w *writer) committed() {
 		}
 		w.s.follow.fire(tx.heads)
 	}
-	if tx.grew {
+	if len(tx.added) > 0 {
 		w.s.outbox.fire()
 	}
 	w.begin()

@@ -16,7 +16,7 @@ import (
 const (
 	groupMax     = 512     // requests
 	groupBytes   = 8 << 20 // payload
-	checkpointAt = 2000    // pages written since the last checkpoint
+	checkpointAt = 4000    // pages written since the last checkpoint (16 MiB of log)
 	idleAfter    = time.Second
 )
 
@@ -41,17 +41,22 @@ type writer struct {
 
 // transaction is what the open transaction has staged.
 type transaction struct {
-	touched                []*task
-	events                 []eventRow
-	outbox                 []outboxRow
-	heads                  []journal.NewHead
-	urgent                 bool
-	grew                   bool     // there are new outbox rows
-	pending, undeliverable int64    // changes of their number
-	fresh                  []string // tasks that the cache met first in this transaction
+	touched       []*task
+	events        []eventRow
+	outbox        []outboxRow
+	heads         []journal.NewHead
+	urgent        bool
+	added         []added   // outbox items
+	dropped       []dropped // likewise
+	undeliverable int64     // change of their number
+	fresh         []string  // tasks that the cache met first in this transaction
 
 	nextNo, nextEvent, nextOutbox, outboxTo int64 // as they were at its begin
 }
+
+type added struct{ no, id int64 }
+
+type dropped struct{ no, n int64 }
 
 func newWriter(s *Store, c *conn) (*writer, error) {
 	w := &writer{s: s, c: c, done: make(chan struct{})}
@@ -63,15 +68,14 @@ func newWriter(s *Store, c *conn) (*writer, error) {
 	}
 	n, err := c.ints(`SELECT (SELECT coalesce(max(no), 0) FROM tasks), (SELECT coalesce(max(id), 0) FROM events),
 		(SELECT coalesce(max(value), 0) FROM (SELECT max(id) AS value FROM outbox UNION ALL SELECT max(id) FROM undeliverable UNION ALL SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'outbox_to')),
-		(SELECT count(*) FROM outbox), (SELECT count(*) FROM undeliverable)`)
+		(SELECT count(*) FROM undeliverable)`)
 	if err != nil {
 		return nil, err
 	}
 	w.nextNo, w.nextEvent, w.nextOutbox = n[0]+1, n[1]+1, n[2]+1
 	w.outboxTo = n[2]
-	s.counts.pending.Store(n[3])
-	s.counts.undeliverable.Store(n[4])
-	return w, nil
+	s.undeliverable.Store(n[3])
+	return w, w.loadPending()
 }
 
 func (w *writer) run() {

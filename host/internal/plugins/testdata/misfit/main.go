@@ -62,27 +62,53 @@ func main() {
 	case "wrong-magic":
 		other := plugin.Handshake()
 		other.MagicCookieValue = "of another program"
-		goplugin.Serve(&goplugin.ServeConfig{HandshakeConfig: other, Plugins: plugin.ClientSet(), GRPCServer: goplugin.DefaultGRPCServer})
+		goplugin.Serve(&goplugin.ServeConfig{HandshakeConfig: other, Plugins: goplugin.PluginSet{"x": bare{}}, GRPCServer: goplugin.DefaultGRPCServer})
 	case "wrong-protocol":
 		other := plugin.Handshake()
 		other.ProtocolVersion = 99
-		goplugin.Serve(&goplugin.ServeConfig{HandshakeConfig: other, Plugins: plugin.ClientSet(), GRPCServer: goplugin.DefaultGRPCServer})
+		goplugin.Serve(&goplugin.ServeConfig{HandshakeConfig: other, Plugins: goplugin.PluginSet{"x": bare{}}, GRPCServer: goplugin.DefaultGRPCServer})
 	case "wrong-kind":
 		revoker.Serve(fake.NewRevoker())
 	case "stops-after-handshake":
 		go func() {
-			time.Sleep(5 * time.Millisecond)
-			_ = exec.Command("/bin/sh", "-c", fmt.Sprintf("kill -STOP %d", os.Getpid())).Run()
+			// Serve takes standard output over, and go-plugin once more when
+			// the handshake is printed.
+			for _, was := range []*os.File{os.Stdout, nil} {
+				if was == nil {
+					was = os.Stdout
+				}
+				for os.Stdout == was {
+					time.Sleep(time.Microsecond)
+				}
+			}
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		}()
 	case "prints":
+		before := os.Stdout
 		go func() {
+			// From the moment in which Serve has taken standard output over.
+			for os.Stdout == before {
+				time.Sleep(time.Microsecond)
+			}
 			for n := 0; ; n++ {
 				fmt.Printf("printed %d\n", n)
+				_, _ = syscall.Write(1, []byte("written\n"))
 				time.Sleep(time.Millisecond)
 			}
 		}()
 	}
 	isolation.Serve(m)
+}
+
+// bare is a plugin of some other program.
+type bare struct {
+	goplugin.NetRPCUnsupportedPlugin
+}
+
+func (bare) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error { return nil }
+
+func (bare) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, nil
 }
 
 type misfit struct {
@@ -120,13 +146,6 @@ func (m *misfit) Configure(ctx context.Context, req *pluginv1.ConfigureRequest) 
 		go flood()
 	}
 	return m.Driver.Configure(ctx, req)
-}
-
-func (m *misfit) Health() *plugin.Health {
-	if m.way == "no-health" {
-		select {}
-	}
-	return m.Driver.Health()
 }
 
 func (m *misfit) Inspect(ctx context.Context, req *pluginv1.InspectRequest) (*pluginv1.InspectResponse, error) {
