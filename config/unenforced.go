@@ -37,7 +37,6 @@ func unenforcedRows() []unenforcedRow {
 		{"agent.network", "allow", "", "there is no gateway"},
 		{"gateway", "", "", "there is no gateway"},
 		{"orchestrator", "approvals", "answer", "there are no approvals"},
-		{"tls", "", "", "the listeners do not speak TLS; keep them on loopback"},
 		{"retention", "", "", "nothing is archived or removed"},
 		{"telemetry", "otlp_endpoint", "", "no traces are sent"},
 	}

@@ -36,12 +36,20 @@ plugins {
 # Where missions run. host-supervisor needs nothing else on the machine, and is
 # the least isolated of the drivers.
 isolation "host-supervisor" "host" {
-  config {}
+  config {
+    # Set by the systemd unit, so that cells survive a restart of the host.
+    cgroup_parent = env("AIRLOCK_CELLS_CGROUP")
+
+    # user = "airlock-agent" # of the workload, where uid_range gives it none
+  }
 }
 
 # What runs there. For the command runtime the objective is the command.
 runtime "command" "shell" {
-  config {}
+  config {
+    # shell   = ["/bin/sh", "-c"]
+    # prompts = ["\\(y/n\\)\\s*$"] # last lines that are a question to a human
+  }
 }
 
 # An agent puts the two together. The first one takes the missions that name

@@ -77,8 +77,6 @@ func Dial(ctx context.Context, socketPath string, secret []byte, opts ...Option)
 func Open(ctx context.Context, nc net.Conn, secret []byte, opts ...Option) (*Conn, error) {
 	ctx, cancel := withDefault(ctx)
 	defer cancel()
-	deadline, _ := ctx.Deadline()
-	_ = nc.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	c, err := open(ctx, nc, secret, opts)
@@ -89,9 +87,7 @@ func Open(ctx context.Context, nc net.Conn, secret []byte, opts ...Option) (*Con
 		}
 		return nil, fmt.Errorf("open cell link: %w", err)
 	}
-	if stop() {
-		_ = nc.SetDeadline(time.Time{})
-	} else {
+	if !stop() {
 		_ = c.Close()
 		return nil, fmt.Errorf("open cell link: %w", ctx.Err())
 	}

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -30,7 +31,16 @@ func Serve(kind pluginv1.Kind, base Base, register func(grpc.ServiceRegistrar)) 
 		os.Exit(1)
 	}
 	quietSignals()
-	if err := guardStdout(); err != nil {
+	var identity *tls.Config
+	var certificate string
+	if hostPEM := os.Getenv(ClientCertEnv); hostPEM != "" {
+		var err error
+		if identity, certificate, err = serverTLS(hostPEM); err != nil {
+			fmt.Fprintf(os.Stderr, "cannot make a certificate: %v\n", err)
+			os.Exit(1)
+		}
+	}
+	if err := guardStdout(certificate); err != nil {
 		fmt.Fprintf(os.Stderr, "cannot protect standard output: %v\n", err)
 		os.Exit(1)
 	}
@@ -39,6 +49,7 @@ func Serve(kind pluginv1.Kind, base Base, register func(grpc.ServiceRegistrar)) 
 	log := Logger("sdk")
 	log.SetLevel(hclog.Warn)
 	goplugin.Serve(&goplugin.ServeConfig{
+		TLSProvider:     func() (*tls.Config, error) { return identity, nil },
 		HandshakeConfig: Handshake(),
 		Logger:          log,
 		Plugins: goplugin.PluginSet{SetName: &set{register: func(s grpc.ServiceRegistrar) {

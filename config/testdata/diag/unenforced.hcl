@@ -52,10 +52,6 @@ governance {
     url = "https://heads.example"
   }
 }
-tls {
-  cert_file = "/c"
-  key_file  = "/k"
-}
 retention {
 }
 telemetry {

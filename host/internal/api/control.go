@@ -128,7 +128,7 @@ func (s *Server) stop(ctx context.Context, w http.ResponseWriter, op *Operator, 
 	defer cancel()
 	found := stopFound{taskID: v.TaskID}
 	for {
-		changed := s.opts.Events.Changed()
+		changed := s.opts.Events.EventsChanged(v.TaskID)
 		// The read itself is not cut short: with wait=0 there is one look.
 		if after, err = found.scan(context.WithoutCancel(ctx), s.opts.Events, after); err != nil {
 			return err

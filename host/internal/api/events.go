@@ -84,7 +84,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, task strin
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
 	for {
-		changed := s.opts.Events.Changed()
+		changed := s.opts.Events.EventsChanged(task)
 		page, err := s.opts.Events.Events(r.Context(), task, after, maxPage)
 		if err != nil {
 			send([]byte("event: error\ndata: {\"error\":\"the journal cannot be read\"}\n\n"))
@@ -110,4 +110,51 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, task strin
 			return nil
 		}
 	}
+}
+
+// exportTask is GET /tasks/{id}/export: the journal up to now as JSON lines, the
+// payloads as the exact hashed text, so that it can be verified by itself. An
+// export that cannot be finished ends the connection, never as if it were whole.
+func (s *Server) exportTask(w http.ResponseWriter, r *http.Request, op *Operator) error {
+	v, err := s.visible(r.Context(), op, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	head, err := s.opts.Events.Head(r.Context(), v.TaskID)
+	if err != nil {
+		return err
+	}
+	rc := http.NewResponseController(w)
+	out := journal.NewWriter(w)
+	for after := uint64(0); after < head.Sequence; {
+		page, err := s.opts.Events.Events(r.Context(), v.TaskID, after, maxPage)
+		switch {
+		case err != nil && after == 0:
+			return err
+		case err != nil || len(page) == 0:
+			s.log.Error("an export cannot be finished", "task", v.TaskID, "after", after, "error", err)
+			panic(http.ErrAbortHandler)
+		}
+		if after == 0 {
+			h := w.Header()
+			h.Set("Content-Type", "application/x-ndjson")
+			h.Set("Cache-Control", "no-store")
+			h.Set("Airlock-Head-Sequence", strconv.FormatUint(head.Sequence, 10))
+			h.Set("Airlock-Head-Digest", head.Digest.String())
+		}
+		_ = rc.SetWriteDeadline(s.now().Add(s.opts.WriteTimeout))
+		for i := range page {
+			if page[i].Sequence > head.Sequence {
+				break
+			}
+			if err := out.Write(&page[i]); err != nil {
+				panic(http.ErrAbortHandler)
+			}
+		}
+		after = page[len(page)-1].Sequence
+	}
+	if out.Flush() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
 }

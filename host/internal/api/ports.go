@@ -45,8 +45,10 @@ type Events interface {
 	Feed(ctx context.Context, after int64, limit int) (events []journal.Event, cursors []int64, err error)
 	// FeedEnd is the cursor of the newest event.
 	FeedEnd(ctx context.Context) (int64, error)
-	// Changed is closed at the next commit of any event.
+	// Changed is closed at the next commit of any event, EventsChanged at the
+	// next one of the task. Ask before reading, so that nothing is missed.
 	Changed() <-chan struct{}
+	EventsChanged(task string) <-chan struct{}
 }
 
 // Plugins is what the API needs of the plugin catalog.

@@ -55,6 +55,7 @@ func (s *Server) Routes() []Route {
 
 		{Method: get, Path: "/tasks/{id}/status", Needs: NeedViewer, handle: s.taskStatus},
 		{Method: get, Path: "/tasks/{id}/events", Needs: NeedViewer, Stream: true, handle: s.taskEvents},
+		{Method: get, Path: "/tasks/{id}/export", Needs: NeedViewer, Stream: true, handle: s.exportTask},
 		{Method: post, Path: "/tasks/{id}/control", Needs: NeedOperator, Stream: true, handle: s.controlTask},
 		{Method: get, Path: "/tasks/{id}/stops/{stop}", Needs: NeedViewer, handle: s.showStop},
 	}

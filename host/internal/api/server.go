@@ -73,14 +73,8 @@ func New(opts Options) (*Server, error) {
 func (s *Server) SetOperators(t *Operators) { s.operators.Store(t) }
 
 // REST is the handler of the REST listener and of the operator socket. The
-// operator socket also serves what the WebSocket listener does.
-func (s *Server) REST() http.Handler { return s.rest }
-
-// WS is the handler of the WebSocket listener.
-func (s *Server) WS() http.Handler { return s.ws }
-
-// Operator is the handler of the operator socket: everything.
-func (s *Server) Operator() http.Handler {
+// WebSockets are there too: who has one address needs no other.
+func (s *Server) REST() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/ws/") {
 			s.ws.ServeHTTP(w, r)
@@ -89,6 +83,9 @@ func (s *Server) Operator() http.Handler {
 		s.rest.ServeHTTP(w, r)
 	})
 }
+
+// WS is the handler of the WebSocket listener.
+func (s *Server) WS() http.Handler { return s.ws }
 
 // Close ends every stream and socket; Serve does it by itself.
 func (s *Server) Close() { s.end() }
@@ -116,7 +113,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners, grace time.Duration) er
 	for _, one := range []struct {
 		l net.Listener
 		h http.Handler
-	}{{l.REST, s.rest}, {l.WS, s.ws}, {l.Operator, s.Operator()}} {
+	}{{l.REST, s.REST()}, {l.WS, s.ws}, {l.Operator, s.REST()}} {
 		if one.l == nil {
 			continue
 		}

@@ -190,3 +190,25 @@ func TestStopAnswersOnceTheLatchHoldsAndKeepsTheFinalReceipt(t *testing.T) {
 	})
 	call(t, h, apitest.VicToken, "GET", "/tasks/m1/stops/other", "").want(t, 404)
 }
+
+func TestExportVerifiesByItself(t *testing.T) {
+	t.Parallel()
+	h := apitest.New(t)
+	h.Mission(t, "m1", "agent-01")
+	for i := range 250 {
+		h.Engine.Emit("m1", journal.Progress, map[string]any{"note": "<&> \u2028 \x01 é", "iteration": i})
+	}
+	head, err := h.Engine.Head(t.Context(), "m1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := call(t, h, apitest.VicToken, "GET", "/tasks/m1/export", "").want(t, 200)
+	got, err := journal.Verify(strings.NewReader(r.body), &head)
+	if err != nil || got.Sequence != 253 || got != head {
+		t.Errorf("verify = %+v, %v", got, err)
+	}
+	if r.header.Get("Airlock-Head-Sequence") != "253" || r.header.Get("Airlock-Head-Digest") != head.Digest.String() {
+		t.Errorf("headers = %v", r.header)
+	}
+	call(t, h, apitest.VicToken, "GET", "/tasks/none/export", "").want(t, 404)
+}

@@ -51,6 +51,7 @@ type Agent struct {
 	public  *public
 	asks    *asks
 	links   *links
+	slack   *slack
 
 	// starting is held for reading from the check of the latch to the fork, and
 	// for writing to set the latch: once Latch has answered, nothing starts.
@@ -83,7 +84,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		cfg: cfg, log: &logger{w: cfg.Log}, cgroups: findCgroups(cfg.Cgroups), reaper: newReaper(),
-		sessions: make(map[string]*session), links: newLinks(),
+		sessions: make(map[string]*session), links: newLinks(), slack: newSlack(),
 	}
 	a.pid1 = os.Getpid() == 1
 	if !a.pid1 {
@@ -124,7 +125,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	last.Go(func() { a.reaper.run(reaping) })
 	wg.Go(func() { a.serve(ctx, listener) })
 	wg.Go(func() { a.asks.serve(ctx) })
-	releaseText()
+	wg.Go(func() { a.slack.run(ctx) })
+	a.slack.active()
 	<-ctx.Done()
 	a.setLatch(&cellv1.Latch{Epoch: 0})
 	_ = listener.Close()

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -98,6 +99,12 @@ func (q *asks) close() { _ = q.listener.Close() }
 
 // handle serves one asker. An error is told to it.
 func (q *asks) handle(c *net.UnixConn) error {
+	_ = c.SetReadDeadline(time.Now().Add(confirmTime))
+	m := new(cellv1.Ask)
+	if err := cell.NewDecoder(io.LimitReader(c, 3*maxPrompt)).Decode(m); err != nil {
+		return errors.New("a question that cannot be read, or is too long")
+	}
+	_ = c.SetReadDeadline(time.Time{})
 	peer, err := peerOf(c)
 	if err != nil {
 		return err
@@ -106,12 +113,6 @@ func (q *asks) handle(c *net.UnixConn) error {
 	if !ok {
 		return errors.New("this uid runs no session of the cell")
 	}
-	_ = c.SetReadDeadline(time.Now().Add(confirmTime))
-	m := new(cellv1.Ask)
-	if err := cell.NewDecoder(c).Decode(m); err != nil {
-		return nil
-	}
-	_ = c.SetReadDeadline(time.Time{})
 	if m.GetPrompt() == "" || len(m.GetPrompt()) > maxPrompt || len(m.GetContext()) > maxPrompt {
 		return fmt.Errorf("a question has 1 to %d bytes, its context not more", maxPrompt)
 	}

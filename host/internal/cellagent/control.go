@@ -26,6 +26,7 @@ func (a *Agent) control(l *link) {
 			}
 			return
 		}
+		a.slack.active()
 		a.handle(l, f)
 	}
 }
@@ -160,10 +161,7 @@ func (a *Agent) handleKill(v *cellv1.Kill) error {
 		case s == nil:
 			return refuse(cellv1.ErrorCode_ERROR_CODE_NOT_FOUND, "no such session")
 		}
-		<-s.ready // a start that is under way is killed when it is through
-		if s.startErr == nil {
-			err = a.kill(ctx, s, grace)
-		}
+		err = a.kill(ctx, s, grace)
 	}
 	if err != nil {
 		return fmt.Errorf("kill: %w", err)

@@ -304,3 +304,56 @@ func TestSessionsLeaveNothingOpen(t *testing.T) {
 	}
 	t.Logf("%d sessions in %v", n, time.Since(began))
 }
+
+func TestOutOfMemoryIsTold(t *testing.T) {
+	needRoot(t, "a memory cgroup")
+	t.Parallel()
+	dir := fmt.Sprintf("/sys/fs/cgroup/memory/airlock-test-%d", os.Getpid())
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		if os.Getenv("AIRLOCK_REQUIRE") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("no cgroup v1 memory controller: ", err)
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) })
+	a := startAgent(t, plain, "--cgroup", dir)
+	for file, value := range map[string]int{"memory.limit_in_bytes": 400 << 20, "cgroup.procs": a.cmd.Process.Pid} {
+		if err := os.WriteFile(filepath.Join(dir, file), fmt.Append(nil, value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := a.dial(t)
+	start(t, c, a.sh("s", "exec tail /dev/zero"))
+	if e := event(t, c, exited); !e.GetOom() || e.GetSignal() != 9 {
+		t.Errorf("exited %v", e)
+	}
+	start(t, c, a.sh("killed", "kill -9 $$"))
+	if e := event(t, c, exited); e.GetOom() || e.GetSignal() != 9 {
+		t.Errorf("exited %v", e)
+	}
+}
+
+// A laptop's user has one uid, and no right to change it.
+func TestAgentOfAnOrdinaryUser(t *testing.T) {
+	needRoot(t, "becoming another user")
+	t.Parallel()
+	a := startAgentAs(t, 62000)
+	c := a.dial(t)
+	start(t, c, a.sh("s", fmt.Sprintf(`id -u; for f in environ maps mem fd/3 cwd/.; do cat /proc/%[1]d/$f >/dev/null 2>&1 && echo reached $f; ls /proc/%[1]d/$f/ >/dev/null 2>&1 && echo listed $f; done
+		grep -E '^(CapEff|NoNewPrivs)' /proc/self/status`, a.cmd.Process.Pid)))
+	if o := readAll(t, c, "s"); string(o.stdout) != "62000\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n" {
+		t.Errorf("%s", o.stdout)
+	}
+	other := a.sh("other uid", "exit 0")
+	other.Uid = 62001
+	_, err := c.Start(long(t), other)
+	wantErr(t, err, cell.ErrStartFailed)
+	w := a.watched("w", `printf 'Sure? '; read x`)
+	start(t, c, w)
+	if w := event(t, c, waiting); w.GetScreenLine() != "Sure? " {
+		t.Errorf("waiting %v", w)
+	}
+	for _, name := range []string{"fork loop", "double fork", "setsid chain"} {
+		killEscapee(t, a, name, 0)
+	}
+}

@@ -76,7 +76,7 @@ func eachMode(t *testing.T, test func(t *testing.T, m mode)) {
 	}
 }
 
-func needRoot(t *testing.T, what string) {
+func needRoot(t testing.TB, what string) {
 	t.Helper()
 	if os.Geteuid() == 0 {
 		return
@@ -89,7 +89,7 @@ func needRoot(t *testing.T, what string) {
 
 // agent is a cell agent under test.
 type agent struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	secret []byte
 	cmd    *exec.Cmd
@@ -102,7 +102,20 @@ var tags atomic.Uint64
 
 // startAgent starts a cell agent and stops it with the test. It must leave
 // nothing behind.
-func startAgent(t *testing.T, m mode, args ...string) *agent {
+func startAgent(t testing.TB, m mode, args ...string) *agent {
+	t.Helper()
+	return startProgram(t, m, "/proc/self/exe", 0, args...)
+}
+
+// startAgentAs starts one that runs as an ordinary user, with workloads of the
+// same uid.
+func startAgentAs(t testing.TB, uid uint32) *agent {
+	t.Helper()
+	return startProgram(t, plain, "/proc/self/exe", uid)
+}
+
+// startProgram starts a program that is a cell agent.
+func startProgram(t testing.TB, m mode, program string, as uint32, args ...string) *agent {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "al")
 	if err != nil {
@@ -124,11 +137,18 @@ func startAgent(t *testing.T, m mode, args ...string) *agent {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	a.cmd = exec.Command("/proc/self/exe", append([]string{"serve", "--link-dir", dir, "--secret-fd", "3"}, args...)...)
+	a.cmd = exec.Command(program, append([]string{"serve", "--link-dir", dir, "--secret-fd", "3"}, args...)...)
 	a.cmd.Env = []string{stageVar + "=agent", "GORACE=halt_on_error=1", "SECRET_OF_THE_AGENT=x"}
 	a.cmd.ExtraFiles = []*os.File{r}
 	a.cmd.Stderr = a.stderr
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if as != 0 {
+		a.uid = 0
+		a.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: as, Gid: as}
+		if err := os.Chown(dir, int(as), int(as)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if m == pid1 {
 		a.cmd.Env[0] = stageVar + "=pid1"
 		a.cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS
@@ -183,7 +203,7 @@ func (a *agent) survivors() []int {
 }
 
 // dial connects and, unless it is told not to, binds the cell.
-func (a *agent) dial(t *testing.T) *cell.Conn {
+func (a *agent) dial(t testing.TB) *cell.Conn {
 	t.Helper()
 	c, err := cell.Dial(long(t), a.socket(), a.secret)
 	if err != nil {
@@ -206,7 +226,7 @@ func (a *agent) session(id string, argv ...string) *cellv1.Start {
 
 func (a *agent) sh(id, script string) *cellv1.Start { return a.session(id, "/bin/sh", "-c", script) }
 
-func start(t *testing.T, c *cell.Conn, s *cellv1.Start) *cellv1.Started {
+func start(t testing.TB, c *cell.Conn, s *cellv1.Start) *cellv1.Started {
 	t.Helper()
 	r, err := c.Start(long(t), s)
 	if err != nil {
@@ -296,7 +316,7 @@ func readUntil(t *testing.T, c *cell.Conn, session string, from uint64, want str
 }
 
 // event waits for an event of the wanted kind.
-func event[T any](t *testing.T, c *cell.Conn, pick func(cell.Event) T) T {
+func event[T any](t testing.TB, c *cell.Conn, pick func(cell.Event) T) T {
 	t.Helper()
 	ctx := long(t)
 	for {
@@ -319,13 +339,13 @@ func waiting(e cell.Event) *cellv1.Waiting { return e.Waiting }
 func asked(e cell.Event) *cellv1.Ask       { return e.Ask }
 
 // long is a deadline that only a hang reaches.
-func long(t *testing.T) context.Context {
+func long(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
@@ -374,7 +394,7 @@ func (a *agent) redialHello() (*cellv1.HelloReply, error) {
 }
 
 // openTempDir is a temporary directory that the workload can reach and write.
-func openTempDir(t *testing.T) string {
+func openTempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "al")
 	if err != nil {

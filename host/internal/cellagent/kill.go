@@ -26,6 +26,14 @@ const killTime = 30 * time.Second
 // kill ends everything that a session has started. When it returns nil, nothing
 // of it is left.
 func (a *Agent) kill(ctx context.Context, s *session, grace time.Duration) error {
+	select {
+	case <-s.ready: // a start that is under way is killed when it is through
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if s.startErr != nil {
+		return nil
+	}
 	if grace > 0 && !s.swept() {
 		a.terminate(ctx, []*session{s}, grace)
 	}

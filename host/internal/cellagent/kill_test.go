@@ -216,3 +216,35 @@ func TestSignals(t *testing.T) {
 	wantErr(t, c.Signal(long(t), "none", 2, 1), cell.ErrNotFound)
 	wantErr(t, c.Signal(long(t), "s", 2, 7), cell.ErrStale)
 }
+
+func TestKillOfStartsThatAreUnderWay(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, m mode) {
+		a := startAgent(t, m)
+		c := a.dial(t)
+		for round := range 10 {
+			errs := make(chan error, 4)
+			for i := range cap(errs) {
+				go func() {
+					_, err := c.Start(long(t), a.sh(fmt.Sprint(round, "-", i), "setsid sleep 1000 & sleep 1000"))
+					errs <- err
+				}()
+			}
+			kill := func() {
+				if err := c.Kill(long(t), "", 0, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			kill() // some of them, at whatever point they are
+			for range cap(errs) {
+				if err := <-errs; err != nil {
+					t.Fatal(err)
+				}
+			}
+			kill() // all of them
+			if left := a.survivors(); len(left) > 0 {
+				t.Fatalf("alive: %v", left)
+			}
+		}
+	})
+}

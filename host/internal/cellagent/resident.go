@@ -1,17 +1,64 @@
 package cellagent
 
 import (
+	"context"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// releaseText unmaps the agent's own program text and constants once it has
-// started. The kernel maps 64 KiB around every page that is touched, so after
-// the start nearly all of the program is resident, and an idle agent needs
-// about a third of it. What is needed again comes back from the page cache.
+// slack keeps the agent small: once nothing has happened for a while, it gives
+// back what it does not need. An agent that is idle is not woken by it.
+type slack struct {
+	events atomic.Uint64
+	kick   chan struct{}
+}
+
+func newSlack() *slack { return &slack{kick: make(chan struct{}, 1)} }
+
+const slackTime = time.Second
+
+// active says that something has happened.
+func (s *slack) active() {
+	s.events.Add(1)
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (s *slack) run(ctx context.Context) {
+	quiet := time.NewTimer(0)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-s.kick:
+		case <-ctx.Done():
+			return
+		}
+		for n := s.events.Load() - 1; n != s.events.Load(); {
+			n = s.events.Load()
+			quiet.Reset(slackTime)
+			select {
+			case <-quiet.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		debug.FreeOSMemory()
+		releaseText()
+	}
+}
+
+// releaseText unmaps the agent's own program text and constants. The kernel
+// maps 64 KiB around every page that is touched, so before long nearly all of
+// the program is resident, and an idle agent needs a small part of it. What is
+// needed again comes back from the page cache.
 func releaseText() {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -1,7 +1,8 @@
 package cellagent
 
 import (
-	"strings"
+	"slices"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -38,17 +39,21 @@ func lastLine(out []byte) string {
 type screen struct {
 	line  []rune
 	col   int
-	above string // the last line above that is not blank
+	above []rune // the last line above that is not blank
 }
 
 // maxColumn bounds what a cursor movement can make the screen allocate.
-const maxColumn = 4096
+const maxColumn = 1024
 
 func (s *screen) last() string {
-	if l := string(s.line); strings.TrimSpace(l) != "" {
-		return l
+	if !blank(s.line) {
+		return string(s.line)
 	}
-	return s.above
+	return string(s.above)
+}
+
+func blank(line []rune) bool {
+	return !slices.ContainsFunc(line, func(r rune) bool { return !unicode.IsSpace(r) })
 }
 
 // feed takes one character or control sequence off the front.
@@ -96,8 +101,8 @@ func (s *screen) pad(to int) {
 }
 
 func (s *screen) newline() {
-	if l := string(s.line); strings.TrimSpace(l) != "" {
-		s.above = l
+	if !blank(s.line) {
+		s.line, s.above = s.above, s.line
 	}
 	s.line = s.line[:0]
 }

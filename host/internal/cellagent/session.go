@@ -158,6 +158,7 @@ func (s *session) finish() {
 		return &cellv1.AgentFrame{Frame: &cellv1.AgentFrame_Exited{Exited: e}}
 	})
 	close(s.done)
+	s.agent.slack.active()
 }
 
 // result is the exit status of the session's own process, whatever else was

@@ -158,6 +158,7 @@ func (s *session) launch(req *cellv1.Start) error {
 		return failed(fmt.Errorf("%s: %w", req.GetArgv()[0], err))
 	}
 	pl.closeChild()
+	preferAsVictim(s.pid.Load())
 	s.started = &cellv1.Started{Pid: s.pid.Load(), At: timestamppb.Now()}
 	s.readers.Add(len(pl.outputs))
 	for i, f := range pl.outputs {
@@ -249,4 +250,10 @@ func makeDirs(dir string, sp *spawn) error {
 		}
 	}
 	return nil
+}
+
+// preferAsVictim makes the kernel take the workload rather than its agent when
+// the cell is out of memory: without the agent nobody could say what happened.
+func preferAsVictim(pid int32) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("300"), 0)
 }

@@ -71,13 +71,24 @@ func (e *Engine) Pause(ctx context.Context, id, actor, reason string) error {
 // Resume thaws the cell and lifts the pause; a mission that is not paused is
 // left as it is.
 func (e *Engine) Resume(ctx context.Context, id, actor, reason string) error {
+	return e.goOn(ctx, id, func(m *mission.Mission) ([]mission.Fact, error) { return m.Resume(actor) })
+}
+
+// Restart lets a mission go on that came back latched after a restart of the
+// host; ErrConflict for any other.
+func (e *Engine) Restart(ctx context.Context, id, actor string) error {
+	return e.goOn(ctx, id, func(m *mission.Mission) ([]mission.Fact, error) { return m.Restart(actor) })
+}
+
+// goOn thaws the cell and then says so.
+func (e *Engine) goOn(ctx context.Context, id string, decide decision) error {
 	a, err := e.living(ctx, id)
 	if err != nil {
 		return err
 	}
 	a.ops.Lock()
 	defer a.ops.Unlock()
-	if _, err := a.state().Resume(actor); err != nil {
+	if _, err := decide(a.state()); err != nil {
 		return operated(err)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
@@ -90,7 +101,7 @@ func (e *Engine) Resume(ctx context.Context, id, actor, reason string) error {
 	if s := a.sess.Load(); s != nil {
 		s.touch()
 	}
-	return operated(a.commit(func(m *mission.Mission) ([]mission.Fact, error) { return m.Resume(actor) }, nil))
+	return operated(a.commit(decide, nil))
 }
 
 // Abort sets the stop latch and gives control back; the ladder ends in

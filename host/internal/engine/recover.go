@@ -119,7 +119,7 @@ func (e *Engine) reconnect(a *actor, checkpointID string, offset uint64) decisio
 		if err != nil {
 			return nil, err
 		}
-		return m.Reconnect(checkpointID, offset, sp.MaxResumes, e.now())
+		return m.Reconnect(checkpointID, offset, sp.MaxResumes, sp.Restore == "latched", e.now())
 	}
 }
 

@@ -60,6 +60,8 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 	case Reconnected:
 		m.Suspended, m.Resumes, m.ResumeOffset = false, f.Resumes, f.Offset
 		m.CheckpointID, m.Reason = f.CheckpointID, ""
+	case Restarted:
+		m.Epoch = f.Epoch
 	case Ended:
 		m.Phase, m.State, m.Reason = PhaseEnded, f.State, f.Reason
 		m.Error, m.ExitCode, m.Summary = f.Error, f.ExitCode, f.Summary

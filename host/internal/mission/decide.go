@@ -9,6 +9,9 @@ import (
 
 const version = 1
 
+// RestartRequired is why a mission is paused that came back latched.
+const RestartRequired = "restart_required"
+
 // Open is the first command of a mission.
 func Open(o Opened, estimatedStart time.Time) []Fact {
 	o.V = version
@@ -116,11 +119,28 @@ func (m *Mission) Resume(actor string) ([]Fact, error) {
 	if !m.Paused {
 		return nil, nil
 	}
-	facts := []Fact{Resumed{V: version, From: "paused", Actor: actor}}
+	if m.PausedReason == RestartRequired {
+		return nil, fmt.Errorf("resume: the mission waits for an explicit restart: %w", ErrIllegal)
+	}
+	return m.goOn(Resumed{V: version, From: "paused", Actor: actor}), nil
+}
+
+func (m *Mission) goOn(facts ...Fact) []Fact {
 	for _, q := range m.Questions {
 		facts = append(facts, Asked{V: version, Question: q, Again: true})
 	}
-	return facts, nil
+	return facts
+}
+
+// Restart lets a mission go on that came back latched (restore = "latched").
+func (m *Mission) Restart(actor string) ([]Fact, error) {
+	if err := m.alive("restart"); err != nil {
+		return nil, err
+	}
+	if m.Latched() || m.PausedReason != RestartRequired {
+		return nil, fmt.Errorf("restart: only a mission that a restart of the host left latched can be restarted: %w", ErrIllegal)
+	}
+	return m.goOn(Restarted{V: version, Epoch: m.Epoch + 1, Actor: actor}, Resumed{V: version, From: "paused", Actor: actor}), nil
 }
 
 // StopNow sets the stop latch. It is never refused while the mission lives; a
@@ -176,8 +196,9 @@ func (m *Mission) Suspend(checkpointID, reason string) ([]Fact, error) {
 
 // Reconnect says that the host is back and, for a session that lives, that it
 // goes on (rulings 5). offset is the output known now; maxResumes is how many
-// unplanned restarts without progress are borne.
-func (m *Mission) Reconnect(checkpointID string, offset uint64, maxResumes int, estimatedStart time.Time) ([]Fact, error) {
+// unplanned restarts without progress are borne. latched leaves the mission
+// paused until somebody restarts it.
+func (m *Mission) Reconnect(checkpointID string, offset uint64, maxResumes int, latched bool, estimatedStart time.Time) ([]Fact, error) {
 	if err := m.alive("reconnect"); err != nil {
 		return nil, err
 	}
@@ -197,6 +218,9 @@ func (m *Mission) Reconnect(checkpointID string, offset uint64, maxResumes int, 
 	if resumes > maxResumes {
 		return append(facts, Ended{V: version, State: StateFailed, Reason: "restart_intensity_exceeded",
 			Error: fmt.Sprintf("resumed %d times without progress", maxResumes), Tokens: m.Tokens}), nil
+	}
+	if latched && !m.Latched() {
+		return append(facts, Paused{V: version, Epoch: m.Epoch + 1, Actor: "airlock", Reason: RestartRequired}), nil
 	}
 	if m.Phase == PhaseLive && !m.Latched() {
 		facts = append(facts, Resumed{V: version, From: "suspended"})

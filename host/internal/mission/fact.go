@@ -109,6 +109,12 @@ type (
 		Resumes      int    `json:"resumes"`
 		Offset       uint64 `json:"offset"` // output known at that moment
 	}
+	// Restarted: an operator lets a mission go on that came back latched.
+	Restarted struct {
+		V     int    `json:"v"`
+		Epoch uint64 `json:"epoch"`
+		Actor string `json:"actor"`
+	}
 	// Ended: the mission is over.
 	Ended struct {
 		V         int        `json:"v"`
@@ -145,6 +151,7 @@ func (Stopped) Kind() journal.Kind          { return journal.Stop }
 func (StopAcknowledged) Kind() journal.Kind { return journal.StopAcknowledged }
 func (Suspended) Kind() journal.Kind        { return journal.Suspended }
 func (Reconnected) Kind() journal.Kind      { return journal.Reconnected }
+func (Restarted) Kind() journal.Kind        { return journal.Restarted }
 func (Ended) Kind() journal.Kind            { return journal.Ended }
 func (Gapped) Kind() journal.Kind           { return journal.Gap }
 
@@ -178,6 +185,8 @@ func Decode(kind journal.Kind, payload string) (Fact, error) {
 		return decode[Suspended](kind, payload)
 	case journal.Reconnected:
 		return decode[Reconnected](kind, payload)
+	case journal.Restarted:
+		return decode[Restarted](kind, payload)
 	case journal.Ended:
 		return decode[Ended](kind, payload)
 	case journal.Gap:

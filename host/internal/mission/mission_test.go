@@ -148,7 +148,7 @@ func TestReconnect(t *testing.T) {
 			w := started(t)
 			tt.before(w)
 			w.wire = nil
-			facts, err := w.m.Reconnect("ck2", 0, 3, at)
+			facts, err := w.m.Reconnect("ck2", 0, 3, false, at)
 			w.must(t, facts, err)
 			if !slices.Equal(w.wire, tt.want) || w.m.State != tt.state {
 				t.Errorf("wire %v, state %s; want %v, %s", w.wire, w.m.State, tt.want, tt.state)
@@ -161,14 +161,14 @@ func TestCrashLoopGuard(t *testing.T) {
 	t.Parallel()
 	w := started(t)
 	for i := range 3 {
-		facts, err := w.m.Reconnect("ck", 0, 3, at)
+		facts, err := w.m.Reconnect("ck", 0, 3, false, at)
 		w.must(t, facts, err)
 		if w.m.Terminal() {
 			t.Fatalf("ended after %d restarts", i+1)
 		}
 	}
 	// Output since the last restart is progress: the count starts again.
-	facts, err := w.m.Reconnect("ck", 10, 3, at)
+	facts, err := w.m.Reconnect("ck", 10, 3, false, at)
 	w.must(t, facts, err)
 	if w.m.Resumes != 1 {
 		t.Fatalf("resumes = %d after progress, want 1", w.m.Resumes)
@@ -176,17 +176,38 @@ func TestCrashLoopGuard(t *testing.T) {
 	// A planned restart does not count.
 	facts, err = w.m.Suspend("ck", "x")
 	w.must(t, facts, err)
-	facts, err = w.m.Reconnect("ck", 10, 3, at)
+	facts, err = w.m.Reconnect("ck", 10, 3, false, at)
 	w.must(t, facts, err)
 	if w.m.Resumes != 1 {
 		t.Fatalf("resumes = %d after a planned restart, want 1", w.m.Resumes)
 	}
 	for range 3 {
-		facts, err = w.m.Reconnect("ck", 10, 3, at)
+		facts, err = w.m.Reconnect("ck", 10, 3, false, at)
 		w.must(t, facts, err)
 	}
 	if w.m.State != mission.StateFailed || w.m.Reason != "restart_intensity_exceeded" {
 		t.Errorf("state %s, reason %q", w.m.State, w.m.Reason)
+	}
+}
+
+func TestALatchedMissionWaitsForItsRestart(t *testing.T) {
+	t.Parallel()
+	w := started(t)
+	facts, err := w.m.Reconnect("ck", 0, 3, true, at)
+	w.must(t, facts, err)
+	if w.m.State != mission.StatePaused || w.wire[len(w.wire)-1] != "mission.paused" {
+		t.Errorf("state %s, wire %v", w.m.State, w.wire)
+	}
+	if _, err := w.m.Resume("op"); !errors.Is(err, mission.ErrIllegal) {
+		t.Errorf("resume of a latched mission: %v", err)
+	}
+	facts, err = w.m.Restart("op")
+	w.must(t, facts, err)
+	if w.m.State != mission.StateRunning || w.wire[len(w.wire)-1] != "mission.resumed" {
+		t.Errorf("state %s, wire %v", w.m.State, w.wire)
+	}
+	if _, err := w.m.Restart("op"); !errors.Is(err, mission.ErrIllegal) {
+		t.Errorf("restart of a running mission: %v", err)
 	}
 }
 
@@ -247,7 +268,7 @@ func TestRandomHistories(t *testing.T) {
 			case 10:
 				err = w.do(w.m.Suspend("ck", "r"))
 			case 11:
-				err = w.do(w.m.Reconnect("ck", 0, 3, at))
+				err = w.do(w.m.Reconnect("ck", 0, 3, false, at))
 			}
 			if before.Terminal() && (err == nil || len(w.events) == 0) {
 				t.Fatal("a command was taken after the end")

@@ -2,6 +2,8 @@ package plugins
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"os"
 	"os/exec"
@@ -37,11 +39,21 @@ func (c *Catalog) launch(ctx context.Context, spec config.Instance, img *image) 
 		// A driver's limits would be those of all that it starts.
 		p.limits = []rlimit{{unix.RLIMIT_NOFILE, 4096}, {unix.RLIMIT_CORE, 0}}
 	}
+	// go-plugin's AutoMTLS, but with a key that costs less; see NewCertificate.
+	cert, certPEM, err := plugin.NewCertificate()
+	if err != nil {
+		return nil, faultf(HostTrouble, "no certificate for %s: %v", spec.Ref(), err).retry()
+	}
 	client := goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  plugin.Handshake(),
 		Plugins:          plugin.ClientSet(),
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
-		AutoMTLS:         true,
+		TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{cert},
+			MinVersion:   tls.VersionTLS12,
+			ServerName:   "localhost",
+			RootCAs:      x509.NewCertPool(), // replaced by the plugin's own, from its handshake
+		},
 		SkipHostEnv:      true,
 		StartTimeout:     c.deadlines.Start,
 		Logger:           hclog.NewNullLogger(),
@@ -50,6 +62,7 @@ func (c *Catalog) launch(ctx context.Context, spec config.Instance, img *image) 
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: c.socketDir},
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, dir string) (runner.Runner, error) {
 			p.env, p.socketDir = append(cmd.Env, c.env...), dir
+			p.env = append(p.env, plugin.ClientCertEnv+"="+string(certPEM))
 			if p.uid != nil {
 				return p, os.Chown(dir, int(p.uid.uid), int(p.uid.gid))
 			}
@@ -79,8 +92,11 @@ func (p *process) connect(client *goplugin.Client) *Fault {
 		return p.trouble(err)
 	}
 	late := time.AfterFunc(p.timeout, func() { p.kill("it did not answer after its handshake") })
-	defer late.Stop()
 	protocol, err := client.Client()
+	if !late.Stop() {
+		return faultf(StartTimeout, "%s gave its handshake and then did not answer within %s", p.image.found.Path, p.timeout).
+			words(p.logs.words()).retry()
+	}
 	if err != nil {
 		return faultf(WrongProtocol, "%s cannot be talked to: %v", p.image.found.Path, err).words(p.logs.words()).retry()
 	}

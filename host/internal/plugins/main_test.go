@@ -21,12 +21,44 @@ import (
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
 
-// builds are the plugin binaries of this test run, by name of the main.
-var builds = map[string]string{
-	"driver":  "../../../sdk/fake/testdata/isolation",
-	"runtime": "../../../sdk/fake/testdata/runtime",
-	"revoker": "../../../sdk/fake/testdata/revoker",
-	"misfit":  "./testdata/misfit",
+// builds are the plugin binaries of this test run. They are built when the
+// first test wants one: fuzz workers come through TestMain too.
+type builds struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+var built builds
+
+// path is the binary of a main.
+func (b *builds) path(t testing.TB, name string) string {
+	t.Helper()
+	b.once.Do(func() { b.dir, b.err = buildAll() })
+	if b.err != nil {
+		t.Fatal("cannot build the test plugins: ", b.err)
+	}
+	return filepath.Join(b.dir, name)
+}
+
+func buildAll() (string, error) {
+	dir, err := os.MkdirTemp("", "al")
+	if err != nil {
+		return "", err
+	}
+	for name, pkg := range map[string]string{
+		"driver":  "../../../sdk/fake/testdata/isolation",
+		"runtime": "../../../sdk/fake/testdata/runtime",
+		"revoker": "../../../sdk/fake/testdata/revoker",
+		"misfit":  "./testdata/misfit",
+	} {
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, name), pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return dir, fmt.Errorf("%s: %w\n%s", pkg, err, text)
+		}
+	}
+	return dir, nil
 }
 
 func TestMain(m *testing.M) {
@@ -34,31 +66,12 @@ func TestMain(m *testing.M) {
 		hostMain()
 		return
 	}
-	dir, err := os.MkdirTemp("", "al")
-	if err == nil {
-		err = build(dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cannot build the test plugins:", err)
-		os.Exit(1)
-	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(dir)
+		if built.dir != "" {
+			_ = os.RemoveAll(built.dir)
+		}
 		os.Exit(code)
 	}))
-}
-
-func build(dir string) error {
-	for name, pkg := range builds {
-		out := filepath.Join(dir, name)
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", pkg, err, text)
-		}
-		builds[name] = out
-	}
-	return nil
 }
 
 // rig is a catalog over a plugin directory of its own.
@@ -128,7 +141,7 @@ func newRig(t testing.TB, alter ...func(*Options)) *rig {
 // install puts a build into the plugin directory under a plugin's file name.
 func (r *rig) install(build, file string) string {
 	r.t.Helper()
-	data, err := os.ReadFile(builds[build])
+	data, err := os.ReadFile(built.path(r.t, build))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -2,10 +2,11 @@ package store_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,12 +39,20 @@ func newWorkload(mission string) *workload {
 
 func uuidOf(mission string) string { return "journal-of-" + mission }
 
+func opening(mission string) []byte {
+	b, err := json.Marshal(map[string]any{"v": 1, "journal_uuid": uuidOf(mission)})
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 // next is the mission's next batch of one event.
 func (w *workload) next(at time.Time) store.Batch {
 	kind, payload := journal.Progress, `{"v":1,"phase":"execution","iteration":7,"tokens_used":12345,"summary":"`+strings.Repeat("edited a file and ran the tests ", 7)+`"}`
 	b := store.Batch{Task: w.mission}
 	if w.head.Sequence == 0 {
-		kind, payload = journal.TaskOpened, `{"v":1,"journal_uuid":"`+uuidOf(w.mission)+`"}`
+		kind, payload = journal.TaskOpened, string(opening(w.mission))
 		b.JournalUUID = uuidOf(w.mission)
 	}
 	w.n++
@@ -106,7 +115,7 @@ func run(b *testing.B, writers int, op func(writer int) error) {
 	for _, l := range lat {
 		all = append(all, l...)
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
+	slices.Sort(all)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-µs")
 	b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")

@@ -25,21 +25,25 @@ type task struct {
 	dirty   bool        // in the transaction's list
 }
 
-// cacheMax bounds the cache; a task that is not in it is read again.
+// cacheMax bounds the cache; a task that is not in it is read again. 8192 take
+// about 4 MiB.
 const cacheMax = 8192
 
 // cache holds the tasks that the writer met. Its memory is bounded; that it
 // may forget any task changes nothing but the time of the next commit.
-type cache struct{ tasks map[string]*task }
+type cache struct {
+	tasks map[string]*task
+	max   int
+}
 
 // trim forgets tasks, those that are over first. Only between transactions.
 func (c *cache) trim() {
-	if len(c.tasks) <= cacheMax {
+	if len(c.tasks) <= c.max {
 		return
 	}
 	for _, overOnly := range []bool{true, false} {
 		for id, t := range c.tasks {
-			if len(c.tasks) <= cacheMax*3/4 {
+			if len(c.tasks) <= c.max*3/4 {
 				return
 			}
 			if !overOnly || t.known.ended {

@@ -59,6 +59,15 @@ func isFull(err error) bool {
 	return errors.Is(err, ErrFull) || code(err) == sqlite3.SQLITE_FULL
 }
 
+// damaged marks SQLite's complaints about the file itself.
+func damaged(err error) error {
+	switch code(err) {
+	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return err
+}
+
 // isBatchs says that an SQL error is the fault of one batch and not of the
 // file or the disk below it.
 func isBatchs(err error) bool {

@@ -43,8 +43,8 @@ func (s *Store) events(ctx context.Context, no int64, genesis journal.Head, afte
 			ev := &r.ev
 			err = rows.Scan(&ev.Sequence, &ev.EventID, &at, &ev.Kind, &payload, &r.blob, &digest)
 			ev.TaskID, ev.Timestamp, ev.Payload = genesis.TaskID, time.UnixMilli(at).UTC(), payload.String
-			if err == nil && len(digest) != len(ev.Digest) {
-				return r, fmt.Errorf("%w: event %d of task %q has a digest of %d bytes", ErrDamaged, ev.Sequence, genesis.TaskID, len(digest))
+			if len(digest) != len(ev.Digest) {
+				r.bad = fmt.Errorf("%w: event %d of task %q has a digest of %d bytes", ErrDamaged, ev.Sequence, genesis.TaskID, len(digest))
 			}
 			copy(ev.Digest[:], digest)
 			return r, err
@@ -56,6 +56,9 @@ func (s *Store) events(ctx context.Context, no int64, genesis journal.Head, afte
 	previous := genesis.Digest
 	for i := range rows {
 		r := &rows[i]
+		if r.bad != nil {
+			return out, r.bad
+		}
 		if r.ev.Sequence > after {
 			if r.blob != nil {
 				if r.ev.Payload, err = s.getBlob(r.blob); err != nil {
@@ -73,6 +76,7 @@ func (s *Store) events(ctx context.Context, no int64, genesis journal.Head, afte
 type storedEvent struct {
 	ev   journal.Event
 	blob []byte
+	bad  error
 }
 
 // ExportTask writes the task's chain as JSON lines that journal.Verify reads.

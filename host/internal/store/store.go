@@ -41,7 +41,9 @@ type Options struct {
 	// Hook is for crash tests; nil: none.
 	Hook Hook
 
-	migrations []migration // tests
+	// For tests.
+	migrations []migration
+	cacheMax   int
 }
 
 // Store is the durable store. Its methods may be called by many goroutines.
@@ -87,6 +89,9 @@ func Open(opts Options) (*Store, error) {
 	if opts.Ballast == 0 {
 		opts.Ballast = ballast
 	}
+	if opts.cacheMax == 0 {
+		opts.cacheMax = cacheMax
+	}
 	if opts.migrations == nil {
 		opts.migrations = migrations()
 	}
@@ -131,7 +136,7 @@ func (s *Store) open() error {
 	s.fresh = fresh
 	c, err := openConn(s.path(), writerCache)
 	if err != nil {
-		return err
+		return damaged(err)
 	}
 	if c, err = migrate(s, c); err != nil {
 		return err
@@ -210,4 +215,4 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-func (s *Store) release() error { return s.lock.Close() }
+func (s *Store) release() error { return unlock(s.lock) }

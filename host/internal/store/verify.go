@@ -74,12 +74,12 @@ func (s *Store) verifyChain(ctx context.Context, v verdict, recent bool) (journa
 	for {
 		events, unread := s.events(ctx, v.no, genesis, good.Sequence, pageMax)
 		for i := range events {
+			if id, err := openingOf(&events[i]); err == nil && id != v.head.JournalUUID {
+				return good, &journal.ChainError{Fault: journal.FaultGenesis, TaskID: v.head.TaskID, Sequence: 1,
+					Detail: fmt.Sprintf("task_opened names journal %s, the task's row %s", id, v.head.JournalUUID)}
+			}
 			if err := chain.Add(&events[i]); err != nil {
 				return good, err
-			}
-			if good.Sequence == 0 && chain.Head().JournalUUID != v.head.JournalUUID {
-				return good, &journal.ChainError{Fault: journal.FaultGenesis, TaskID: v.head.TaskID, Sequence: 1,
-					Detail: fmt.Sprintf("task_opened names journal %s, the task's row %s", chain.Head().JournalUUID, v.head.JournalUUID)}
 			}
 			good = chain.Head()
 		}
@@ -152,6 +152,16 @@ func (s *Store) matchesRow(ctx context.Context, v verdict, good journal.Head) er
 	}
 	return nil
 }
+
+// openingOf is the journal's id for a first event, and an error for others.
+func openingOf(ev *journal.Event) (string, error) {
+	if ev.Sequence != 1 {
+		return "", errNotFirst
+	}
+	return journal.OpeningUUID(ev)
+}
+
+var errNotFirst = errors.New("not the first event")
 
 // restored says in words what a chain that ends too early means.
 func restored(err error, v verdict) error {

@@ -61,7 +61,7 @@ type dropped struct{ no, n int64 }
 func newWriter(s *Store, c *conn) (*writer, error) {
 	w := &writer{s: s, c: c, done: make(chan struct{})}
 	w.q.wake = make(chan struct{}, 1)
-	w.tasks = map[string]*task{}
+	w.cache = cache{tasks: map[string]*task{}, max: s.opts.cacheMax}
 	w.written, _ = c.dc.(sqlite.DBStatus)
 	if err := w.sql.prepare(c); err != nil {
 		return nil, err
@@ -224,12 +224,11 @@ func (w *writer) transact(group []request, apart bool) (err error) {
 	}
 	for _, r := range group {
 		t := r.base()
-		if !apart {
-			t.err = r.apply(w)
-		} else if t.err, err = w.applyApart(r); err != nil {
-			return err
-		}
-		if code(t.err) != 0 {
+		if apart {
+			if t.err, err = w.applyApart(r); err != nil {
+				return err
+			}
+		} else if t.err = r.apply(w); code(t.err) != 0 {
 			return t.err
 		}
 	}

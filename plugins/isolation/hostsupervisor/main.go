@@ -7,12 +7,10 @@ import (
 	"time"
 
 	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/driver"
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/stage"
 	"github.com/airlock-host/airlock/sdk/isolation"
 	"github.com/airlock-host/airlock/sdk/plugin"
 )
 
 func main() {
-	stage.Main() // does not return in a process that becomes a cell's agent
 	isolation.Serve(driver.New(plugin.Logger("host-supervisor"), time.Now))
 }

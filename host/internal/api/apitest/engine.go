@@ -373,6 +373,9 @@ func (e *Engine) Changed() <-chan struct{} {
 	return e.changed
 }
 
+// EventsChanged is closed at the next event.
+func (e *Engine) EventsChanged(string) <-chan struct{} { return e.Changed() }
+
 // Close lets go of the session logs.
 func (e *Engine) Close() {
 	e.mu.Lock()

@@ -6,7 +6,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,19 +72,11 @@ func main() {
 	case "wrong-kind":
 		revoker.Serve(fake.NewRevoker())
 	case "stops-after-handshake":
-		go func() {
-			// Serve takes standard output over, and go-plugin once more when
-			// the handshake is printed.
-			for _, was := range []*os.File{os.Stdout, nil} {
-				if was == nil {
-					was = os.Stdout
-				}
-				for os.Stdout == was {
-					time.Sleep(time.Microsecond)
-				}
-			}
-			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		}()
+		socket := os.Getenv("PLUGIN_UNIX_SOCKET_DIR") + "/x"
+		_, _ = net.Listen("unix", socket)
+		cert, _, _ := plugin.NewCertificate()
+		fmt.Printf("1|1|unix|%s|grpc|%s\n", socket, base64.RawStdEncoding.EncodeToString(cert.Certificate[0]))
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "prints":
 		before := os.Stdout
 		go func() {

@@ -88,7 +88,7 @@ func (d *Driver) again(r *record, spec *pluginv1.CellSpec) (*pluginv1.CreateResp
 
 // make does what Create promises, or leaves nothing. The cell's lock is held.
 func (d *Driver) make(ctx context.Context, in *instance, spec *pluginv1.CellSpec) (r *record, err error) {
-	facts, user, err := in.facts(spec)
+	facts, err := in.facts(spec)
 	if err != nil {
 		return nil, err
 	}
@@ -126,16 +126,34 @@ func (d *Driver) make(ctx context.Context, in *instance, spec *pluginv1.CellSpec
 		return nil, plugin.Unavailable("control groups: %v", err)
 	}
 	r.Groups = group
+	if in.level == levelNone {
+		if r.Public, err = publicDir(); err != nil {
+			return nil, plugin.Unavailable("public directory: %v", err)
+		}
+	}
 	for name, how := range by {
 		facts.Limits[name] = how
 	}
-	s := in.startOf(spec, r, facts, user)
+	s := in.startOf(spec, r, facts)
 	s.image, s.secret = image, spec.GetLinkSecret()
 	s.log = filepath.Join(in.cellDir(r.CellID), "agent.log")
 	if err := d.run(ctx, in, r, facts, s); err != nil {
 		return nil, asStart(ctx, err, s.log)
 	}
 	return r, nil
+}
+
+// publicPrefix begins the name of a plain cell's public directory.
+const publicPrefix = "airlock-cell-"
+
+// publicDir makes the directory in which a plain cell's workload finds the
+// agent's ask socket. Its path must be short and open to any user.
+func publicDir() (string, error) {
+	dir, err := os.MkdirTemp("", publicPrefix)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755)
 }
 
 // run starts the agent and waits for its socket.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"strings"
 
 	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/proc"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
@@ -74,6 +75,9 @@ func (in *instance) readHandle(ref *pluginv1.CellRef) (handle, error) {
 		for _, dir := range h.Groups.Dirs() {
 			foreign = foreign || path.Clean(dir) != dir || path.Base(dir) != h.CellID || !in.groups.Contains(dir)
 		}
+	}
+	if h.Public != "" && !strings.HasPrefix(path.Base(h.Public), publicPrefix) {
+		foreign = true
 	}
 	if foreign || h.Link != "" && path.Base(h.Link) != "link.sock" {
 		return h, plugin.InvalidArgument("driver_state is not one of cell %s", ref.GetCellId())

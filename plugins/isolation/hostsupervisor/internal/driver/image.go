@@ -3,87 +3,137 @@ package driver
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/airlock-host/airlock/sdk/plugin"
 )
 
-// keptImages is how many versions of the cell agent stay ready.
+// keptImages is how many versions of the cell agent stay open.
 const keptImages = 2
 
-// images holds cell agents in sealed memory, by their SHA-256: what was hashed
-// is what runs, whatever happens to the file.
+// images holds cell agents open, by their SHA-256, so that a start need not
+// hash one again. The program is not copied: all cells share one file's
+// memory. That is safe as long as nobody but its owner can write to it, which
+// is checked, and a change of the file makes it be hashed anew.
 type images struct {
 	mu    sync.Mutex
-	files map[string]*os.File
+	files map[string]*image
 	order []string
+}
+
+type image struct {
+	file *os.File
+	seen stamp
+}
+
+// stamp changes whenever the content of a file may have.
+type stamp struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime syscall.Timespec
 }
 
 // open returns the agent with this sum. The file is shared and stays open.
 func (im *images) open(name, sum string) (*os.File, error) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	if f := im.files[sum]; f != nil {
-		return f, nil
-	}
-	f, got, err := seal(name)
+	st, err := os.Stat(name)
 	if err != nil {
 		return nil, plugin.FailedPrecondition("cell agent: %v", err)
 	}
-	if got != sum {
-		_ = f.Close()
-		return nil, plugin.FailedPrecondition("cell agent %s has the SHA-256 %s, not %s", name, got, sum)
+	now, err := stampOf(st)
+	if err != nil {
+		return nil, plugin.FailedPrecondition("cell agent %s: %v", name, err)
 	}
-	if im.files == nil {
-		im.files = map[string]*os.File{}
+	if have := im.files[sum]; have != nil && have.seen == now {
+		return have.file, nil
 	}
-	if len(im.order) == keptImages {
-		// Not closed here: a start may be using it. The file closes itself when
-		// nobody does.
-		delete(im.files, im.order[0])
-		im.order = im.order[1:]
+	got, err := hash(name)
+	if err != nil {
+		return nil, plugin.FailedPrecondition("cell agent: %v", err)
 	}
-	im.files[sum], im.order = f, append(im.order, sum)
-	return f, nil
+	if got.sum != sum {
+		_ = got.file.Close()
+		return nil, plugin.FailedPrecondition("cell agent %s has the SHA-256 %s, not %s", name, got.sum, sum)
+	}
+	im.keep(sum, &image{got.file, got.seen})
+	return got.file, nil
 }
 
-// seal copies a file into memory that cannot be changed, and hashes it.
-func seal(name string) (f *os.File, sum string, err error) {
-	src, err := os.Open(name)
+func (im *images) keep(sum string, i *image) {
+	if im.files == nil {
+		im.files = map[string]*image{}
+	}
+	if im.files[sum] == nil {
+		if len(im.order) == keptImages {
+			// Not closed here: a start may be using it. The file closes itself
+			// when nobody does.
+			delete(im.files, im.order[0])
+			im.order = im.order[1:]
+		}
+		im.order = append(im.order, sum)
+	}
+	im.files[sum] = i
+}
+
+type hashed struct {
+	file *os.File
+	seen stamp
+	sum  string
+}
+
+// hash opens a program and reads it once, and sees that it stood still.
+func hash(name string) (h hashed, err error) {
+	f, err := os.Open(name)
 	if err != nil {
-		return nil, "", err
+		return h, err
 	}
-	defer src.Close()
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate("airlock-cell", flags|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // a kernel before 6.3
-		fd, err = unix.MemfdCreate("airlock-cell", flags)
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("make memory for %s: %w", name, err)
-	}
-	f = os.NewFile(uintptr(fd), "airlock-cell")
 	defer func() {
 		if err != nil {
 			_ = f.Close()
 		}
 	}()
-	h := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(f, h), src); err != nil {
-		return nil, "", fmt.Errorf("copy %s: %w", name, err)
+	before, err := stampOfFile(f)
+	if err != nil {
+		return h, fmt.Errorf("%s: %w", name, err)
 	}
-	if err := unix.Fchmod(fd, 0o755); err != nil {
-		return nil, "", fmt.Errorf("make %s executable: %w", name, err)
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return h, fmt.Errorf("read %s: %w", name, err)
 	}
-	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		return nil, "", fmt.Errorf("seal %s: %w", name, err)
+	after, err := stampOfFile(f)
+	if err != nil {
+		return h, fmt.Errorf("%s: %w", name, err)
 	}
-	return f, hex.EncodeToString(h.Sum(nil)), nil
+	if before != after {
+		return h, fmt.Errorf("%s changed while it was read", name)
+	}
+	return hashed{f, after, hex.EncodeToString(sum.Sum(nil))}, nil
+}
+
+func stampOfFile(f *os.File) (stamp, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return stamp{}, err
+	}
+	return stampOf(st)
+}
+
+// stampOf refuses a file that others than root and the driver's own user may
+// change.
+func stampOf(st os.FileInfo) (stamp, error) {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || !st.Mode().IsRegular():
+		return stamp{}, fmt.Errorf("it is no regular file")
+	case st.Mode().Perm()&0o022 != 0:
+		return stamp{}, fmt.Errorf("its group or others may write to it (mode %04o)", st.Mode().Perm())
+	case sys.Uid != 0 && int(sys.Uid) != os.Geteuid():
+		return stamp{}, fmt.Errorf("it belongs to uid %d", sys.Uid)
+	}
+	return stamp{uint64(sys.Dev), sys.Ino, sys.Size, sys.Mtim, sys.Ctim}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/cgroup"
@@ -28,10 +29,10 @@ type ids struct{ uid, gid uint32 }
 
 // facts says what will be true in the cell, limits by groups aside, and
 // refuses what cannot be given.
-func (in *instance) facts(spec *pluginv1.CellSpec) (*pluginv1.CellFacts, ids, error) {
+func (in *instance) facts(spec *pluginv1.CellSpec) (*pluginv1.CellFacts, error) {
 	mode := spec.GetNetwork().GetMode()
 	if in.level == levelNone && mode != pluginv1.NetworkMode_NETWORK_MODE_OPEN {
-		return nil, ids{}, plugin.FailedPrecondition("a cell without namespaces has the machine's network (%s)", in.levelWhy)
+		return nil, plugin.FailedPrecondition("a cell without namespaces has the machine's network (%s)", in.levelWhy)
 	}
 	user := ids{spec.GetUid(), spec.GetGid()}
 	if user.uid == 0 {
@@ -42,7 +43,7 @@ func (in *instance) facts(spec *pluginv1.CellSpec) (*pluginv1.CellFacts, ids, er
 	}
 	if euid := os.Geteuid(); euid != 0 {
 		if user.uid != 0 && int(user.uid) != euid {
-			return nil, ids{}, plugin.FailedPrecondition("uid %d cannot be given: the driver runs as the ordinary user %d", user.uid, euid)
+			return nil, plugin.FailedPrecondition("uid %d cannot be given: the driver runs as the ordinary user %d", user.uid, euid)
 		}
 		user = ids{} // the agent's own: root of a user namespace, or the user itself
 		if in.level == levelNone {
@@ -73,24 +74,22 @@ func (in *instance) facts(spec *pluginv1.CellSpec) (*pluginv1.CellFacts, ids, er
 			}
 		}
 		if v.GetReadOnly() && in.level == levelNone && !in.config.Landlock {
-			return nil, ids{}, plugin.FailedPrecondition("volume %s cannot be read-only without namespaces or Landlock", v.GetVolumeId())
+			return nil, plugin.FailedPrecondition("volume %s cannot be read-only without namespaces or Landlock", v.GetVolumeId())
 		}
 	}
-	return f, user, nil
+	return f, nil
 }
 
 // startOf says how to start the cell's agent.
-func (in *instance) startOf(spec *pluginv1.CellSpec, r *record, facts *pluginv1.CellFacts, _ ids) start {
-	s := start{level: in.level, group: r.Groups, setup: stage.Setup{
-		Tasks: r.Groups.Tasks(),
-		Env:   []string{agentPath, marker(r.CellID)},
-	}}
+func (in *instance) startOf(spec *pluginv1.CellSpec, r *record, facts *pluginv1.CellFacts) start {
+	s := start{level: in.level, group: r.Groups, setup: stage.Setup{Tasks: r.Groups.Tasks(), Env: []string{agentPath}}}
 	link, groups := spec.GetLinkDir(), agentGroups(r.Groups)
 	if in.level == levelNone {
-		s.setup.Argv = agentArgv(link, slices.Sorted(maps.Keys(groups)))
+		s.setup.Subreaper = true
+		s.setup.Argv = agentArgv(link, r.Public, slices.Sorted(maps.Keys(groups)))
 		s.setup.DropCapabilities = os.Geteuid() == 0
 		if in.config.Landlock {
-			s.setup.Writable = append(in.writable(spec, false), link)
+			s.setup.Writable = append(in.writable(spec, false), link, r.Public)
 			s.setup.Writable = append(s.setup.Writable, slices.Sorted(maps.Keys(groups))...)
 		}
 		return s
@@ -114,7 +113,7 @@ func (in *instance) startOf(spec *pluginv1.CellSpec, r *record, facts *pluginv1.
 	}
 	s.setup.Root, s.setup.Loopback, s.setup.Hostname = root, s.ownNet, spec.GetCellId()
 	s.setup.DropCapabilities = true
-	s.setup.Argv = agentArgv(stage.CellLinkDir, seen)
+	s.setup.Argv = agentArgv(stage.CellLinkDir, stage.CellPublicDir, seen)
 	if in.config.Landlock {
 		s.setup.Writable = in.writable(spec, true)
 	}
@@ -127,8 +126,9 @@ func (in *instance) startOf(spec *pluginv1.CellSpec, r *record, facts *pluginv1.
 }
 
 // agentArgv is the command line of the cell agent.
-func agentArgv(link string, groups []string) []string {
-	argv := []string{"airlock-cell", "serve", "--link-dir", link, "--secret-fd", "3"}
+func agentArgv(link, public string, groups []string) []string {
+	argv := []string{"airlock-cell", "serve", "--link-dir", link, "--public-dir", public,
+		"--secret-fd", strconv.Itoa(stage.SecretFD)}
 	for _, g := range groups {
 		argv = append(argv, "--cgroup", g)
 	}
@@ -201,6 +201,6 @@ func (s *start) namespaces() string {
 	return "own namespaces: " + names
 }
 
-// marker is an environment entry by which a plain process of a cell is found
-// when its agent is dead.
-func marker(cellID string) string { return "AIRLOCK_CELL=" + cellID }
+// marker is an entry that the agent puts into the environment of everything
+// that it starts. A plain process is found by it when its agent is dead.
+func (r *record) marker() string { return "AIRLOCK_ASK_SOCKET=" + path.Join(r.Public, "ask.sock") }

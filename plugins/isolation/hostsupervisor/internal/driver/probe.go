@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/stage"
 )
 
@@ -54,7 +52,7 @@ func (d *Driver) probe(ctx context.Context, in *instance) {
 // tryStart runs a stage that sets everything up and ends.
 func (d *Driver) tryStart(ctx context.Context, in *instance, l level, grouped bool) error {
 	s := start{level: l, ownNet: l != levelNone}
-	s.setup = stage.Setup{Probe: true, Hostname: probeName}
+	s.setup.Probe = true
 	if l != levelNone {
 		link, err := os.MkdirTemp(in.state, "probe-")
 		if err != nil {
@@ -62,9 +60,8 @@ func (d *Driver) tryStart(ctx context.Context, in *instance, l level, grouped bo
 		}
 		defer os.RemoveAll(link)
 		s.setup.Loopback = true
-		s.setup.Root = &stage.Root{Scratch: in.scratchDir(), LinkDir: link, User: l == levelUser, OwnNet: true}
-	} else {
-		s.setup.Hostname = ""
+		s.setup.Hostname = probeName
+		s.setup.Root = &stage.Root{Scratch: in.scratchDir(), LinkDir: link, User: l == levelUser}
 	}
 	if grouped {
 		name := fmt.Sprintf("probe-%d", os.Getpid())
@@ -123,9 +120,8 @@ func landlockSupport(wanted bool) string {
 	if !wanted {
 		return "no: switched off"
 	}
-	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 {
-		return "no: the kernel does not have it"
+	if v := stage.LandlockVersion(); v > 0 {
+		return fmt.Sprintf("version %d", v)
 	}
-	return fmt.Sprintf("version %d", abi)
+	return "no: the kernel does not have it"
 }

@@ -38,6 +38,7 @@ type handle struct {
 	PidNS       string          `json:"pidns,omitempty"`
 	Groups      *cgroup.Group   `json:"groups,omitempty"`
 	Link        string          `json:"link"`
+	Public      string          `json:"public,omitempty"` // public directory of a plain cell
 	StartedAt   time.Time       `json:"started_at"`
 	Facts       json.RawMessage `json:"facts,omitempty"` // pluginv1.CellFacts
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -182,9 +183,11 @@ func (d *Driver) sweep(ctx context.Context, r *record) error {
 				return err
 			}
 		}
-		marked, err := proc.WithEnv(marker(r.CellID))
-		if err != nil {
-			return err
+		var marked []int
+		if r.Public != "" {
+			if marked, err = proc.WithEnv(r.marker()); err != nil {
+				return err
+			}
 		}
 		left := 0
 		for _, pid := range append(pids, marked...) {
@@ -264,6 +267,14 @@ func (d *Driver) clean(ctx context.Context, in *instance, r *record) error {
 	if r.Link != "" {
 		if err := os.Remove(r.Link); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return plugin.Unavailable("remove the cell's socket: %v", err)
+		}
+	}
+	if r.Public != "" {
+		// What the agent makes there; never a tree.
+		for _, name := range []string{"ask.sock", "bin/airlock-cell", "bin", ""} {
+			if err := os.Remove(filepath.Join(r.Public, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return plugin.Unavailable("remove the cell's public directory: %v", err)
+			}
 		}
 	}
 	d.records.Lock()

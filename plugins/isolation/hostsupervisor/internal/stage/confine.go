@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/landlock-lsm/go-landlock/landlock"
-	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 )
 
@@ -60,39 +58,4 @@ func dropCapabilities() error {
 			return err
 		}
 	}
-}
-
-// restrictWrites lets this thread, and the agent that it becomes, write below
-// these paths only, and signal or reach by abstract sockets only what was
-// started below it. Reading is left to the cell's root and to permissions.
-func restrictWrites(paths []string) (note string, err error) {
-	abi, err := ll.LandlockGetABIVersion()
-	if err != nil || abi < 2 {
-		// ABI 1 has no way to allow a rename between directories.
-		return fmt.Sprintf("no landlock (the kernel offers version %d)", abi), nil
-	}
-	rights := landlock.AccessFSSet(ll.AccessFSWriteFile | ll.AccessFSRemoveDir | ll.AccessFSRemoveFile |
-		ll.AccessFSMakeChar | ll.AccessFSMakeDir | ll.AccessFSMakeReg | ll.AccessFSMakeSock |
-		ll.AccessFSMakeFifo | ll.AccessFSMakeBlock | ll.AccessFSMakeSym | ll.AccessFSRefer | ll.AccessFSTruncate)
-	scoped := landlock.ScopedSet(ll.ScopeAbstractUnixSocket | ll.ScopeSignal)
-	cfg, err := landlock.NewConfig(rights, scoped)
-	if err != nil {
-		return "", err
-	}
-	fd, flags, err := cfg.BestEffort().NewRulesetFD(landlock.PathAccess(rights, paths...).IgnoreIfMissing())
-	if err != nil {
-		return "", err
-	}
-	if fd < 0 {
-		return "no landlock", nil
-	}
-	defer unix.Close(fd)
-	if err := ll.LandlockRestrictSelf(fd, flags); err != nil {
-		return "", err
-	}
-	note = fmt.Sprintf("landlock version %d: writes only where the cell may write", abi)
-	if abi >= 6 {
-		note += ", signals and abstract sockets only within the cell"
-	}
-	return note, nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -227,6 +226,15 @@ func touch(p string) error {
 	return f.Close()
 }
 
-func resolved(p string) (string, error) { return filepath.EvalSymlinks(p) }
+// resolved is what a path leads to. (path/filepath could tell, and would make
+// every stage start later: see init.)
+func resolved(p string) (string, error) {
+	fd, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	return os.Readlink(self(fd))
+}
 
 func underRun(p string) bool { return strings.HasPrefix(p, "/run/") }

@@ -14,8 +14,9 @@ import (
 // Where the driver's own things are in a cell that has a root of its own.
 const (
 	CellLinkDir   = "/run/airlock/link"   // the link directory
-	CellCgroupDir = "/run/airlock/cgroup" // the cell's cgroup v2 group
-	CellAgent     = "/run/airlock/bin/airlock-cell"
+	CellCgroupDir = "/run/airlock/cgroup" // the cell's control groups, one directory each
+	CellAgent     = "/run/airlock/airlock-cell"
+	CellPublicDir = "/run/airlock/public" // what the agent offers to the workload
 )
 
 // Root describes a cell's own root: the machine's directories read-only, and
@@ -25,8 +26,6 @@ type Root struct {
 	Scratch string `json:"scratch"`
 	// LinkDir is bound, writable, at CellLinkDir.
 	LinkDir string `json:"link_dir"`
-	// Cgroup is bound, writable, at CellCgroupDir; may be empty.
-	Cgroup string `json:"cgroup,omitempty"`
 	// Agent is bound, read-only, at CellAgent; may be empty.
 	Agent string `json:"agent,omitempty"`
 	// Binds are attached after everything else.
@@ -37,8 +36,6 @@ type Root struct {
 	TmpBytes uint64 `json:"tmp_bytes,omitempty"`
 	// User says that the cell has a user namespace of its own.
 	User bool `json:"user,omitempty"`
-	// OwnNet says that the cell has a network namespace of its own.
-	OwnNet bool `json:"own_net,omitempty"`
 }
 
 // Bind is a directory or file of the machine that the cell gets.
@@ -204,15 +201,12 @@ func (r *Root) run() error {
 	if err := mount("tmpfs", at, "tmpfs", quiet, "mode=0755"); err != nil {
 		return err
 	}
-	for _, d := range []string{"airlock", "airlock/bin", "airlock/link", "airlock/cgroup", "lock"} {
+	for _, d := range []string{"airlock", "airlock/public", "airlock/link", "airlock/cgroup", "lock"} {
 		if err := os.Mkdir(path.Join(at, d), 0o755); err != nil {
 			return err
 		}
 	}
 	binds := []Bind{{Source: r.LinkDir, Target: CellLinkDir}}
-	if r.Cgroup != "" {
-		binds = append(binds, Bind{Source: r.Cgroup, Target: CellCgroupDir})
-	}
 	if r.Agent != "" {
 		binds = append(binds, Bind{Source: r.Agent, Target: CellAgent, ReadOnly: true})
 	}

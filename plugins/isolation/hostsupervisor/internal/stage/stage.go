@@ -1,7 +1,7 @@
 // Package stage is what runs between the driver's fork and the cell agent:
 // the plugin's own binary, started anew inside the cell's namespaces, makes
 // the cell's view of the machine, gives up what the cell shall not have, and
-// becomes the agent by exec. It imports go-landlock and golang.org/x/sys. The
+// becomes the agent by exec. It imports golang.org/x/sys only. The
 // one idea: nothing of the agent runs before the driver has written down whom
 // it started; a driver that dies first leaves a stage that ends by itself.
 package stage
@@ -21,14 +21,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Argument is the only argument of a process that is to run Main.
+// Argument is the only argument of a process that is to be a stage.
 const Argument = "airlock-stage"
 
 // Descriptors that the driver passes. SecretFD stays open for the agent.
 const (
 	SecretFD = 3
 	setupFD  = 4 // Setup as JSON, to the end of the file
-	imageFD  = 5 // the agent's program
+	imageFD  = 5 // the agent's program, as it was hashed
 	statusFD = 6 // Report as JSON; its end without an error = the agent runs
 	goFD     = 7 // one byte = go on; its end = give up
 )
@@ -48,6 +48,9 @@ type Setup struct {
 	// Writable are the paths, as the cell sees them, that Landlock leaves
 	// writable; none = no Landlock.
 	Writable []string `json:"writable,omitempty"`
+	// Subreaper makes the agent the parent of orphans below it, where no pid
+	// namespace does.
+	Subreaper bool `json:"subreaper,omitempty"`
 	// DropCapabilities keeps only what the agent needs.
 	DropCapabilities bool `json:"drop_capabilities,omitempty"`
 	// Argv and Env are the agent's.
@@ -67,12 +70,18 @@ type Report struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Main runs the stage when the process was started as one, and does not
-// return then. main calls it before anything else.
-func Main() {
-	if len(os.Args) != 2 || os.Args[1] != Argument {
-		return
+// A stage starts before the program around it: packages are initialised in the
+// order of their paths, and gRPC and protobuf, which come later, take longer
+// than all that a stage does. main cannot come that early, so this is the one
+// init here; it does nothing in any other process.
+func init() { //nolint:gochecknoinits // see above
+	if len(os.Args) == 2 && os.Args[1] == Argument {
+		main()
 	}
+}
+
+// main runs the stage, and does not return.
+func main() {
 	// What is set per thread (cgroup v1, Landlock, capabilities) must be set on
 	// the thread that becomes the agent.
 	runtime.LockOSThread()
@@ -84,9 +93,6 @@ func Main() {
 	}
 	status := os.NewFile(statusFD, "status")
 	report, err := run()
-	if err == nil {
-		return // not reached: run has become the agent, or exited
-	}
 	report.Error = err.Error()
 	_ = json.NewEncoder(status).Encode(report)
 	os.Exit(125)
@@ -108,6 +114,10 @@ func run() (Report, error) {
 	if s.Probe {
 		os.Exit(0)
 	}
+	program, err := s.program()
+	if err != nil {
+		return report, err
+	}
 	if err := send(report); err != nil {
 		return report, err
 	}
@@ -115,10 +125,30 @@ func run() (Report, error) {
 	if n, err := unix.Read(goFD, one); n != 1 {
 		return report, fmt.Errorf("the driver gave up: %w", errors.Join(err, io.EOF))
 	}
-	// By descriptor: the program that was hashed, whatever its name means by
-	// now. It returns only with an error.
-	err = syscall.Exec(self(imageFD), s.Argv, s.Env)
+	// It returns only with an error.
+	err = syscall.Exec(program, s.Argv, s.Env)
 	return report, fmt.Errorf("start the cell agent: %w", err)
+}
+
+// program is a name of the program that was hashed, whatever its path means by
+// now. In a root of its own it is opened by the path there, so that the agent
+// can tell the workload where it lies.
+func (s *Setup) program() (string, error) {
+	if s.Root == nil {
+		return self(imageFD), nil
+	}
+	fd, err := unix.Open(CellAgent, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("open the cell agent: %w", err)
+	}
+	var here, hashed unix.Stat_t
+	if err := errors.Join(unix.Fstat(fd, &here), unix.Fstat(imageFD, &hashed)); err != nil {
+		return "", fmt.Errorf("look at the cell agent: %w", err)
+	}
+	if here.Dev != hashed.Dev || here.Ino != hashed.Ino {
+		return "", errors.New("the cell agent's file was exchanged")
+	}
+	return self(fd), nil
 }
 
 // prepare does everything that can be undone by ending the process.
@@ -147,6 +177,11 @@ func prepare(s Setup) (Report, error) {
 			return report, fmt.Errorf("make the cell's root: %w", err)
 		}
 		report.Confinement = append(report.Confinement, notes...)
+	}
+	if s.Subreaper {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return report, fmt.Errorf("become subreaper: %w", err)
+		}
 	}
 	notes, err := confine(s)
 	report.Confinement = append(notes, report.Confinement...)

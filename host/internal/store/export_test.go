@@ -1,0 +1,19 @@
+package store
+
+// WithMigrations opens with other schema versions than this program's.
+func (o Options) WithMigrations(scripts ...string) Options {
+	o.migrations = []migration{}
+	for _, s := range scripts {
+		o.migrations = append(o.migrations, migration{s})
+	}
+	return o
+}
+
+// Schema1 is the first version's script.
+const Schema1 = schema1
+
+// WithCache opens with a writer that remembers few tasks.
+func (o Options) WithCache(tasks int) Options {
+	o.cacheMax = tasks
+	return o
+}
