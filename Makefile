@@ -23,10 +23,10 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build airlock, the cell agent and the plugins into bin/
-	@mkdir -p bin/plugins
-	go build $(GOFLAGS_BUILD) -o bin/airlock ./host/cmd/airlock
-	go build $(GOFLAGS_BUILD) -o bin/airlock-cell ./host/cmd/airlock-cell
-	@for p in $(PLUGINS); do \
+	@umask 022; mkdir -p bin/plugins
+	umask 022; go build $(GOFLAGS_BUILD) -o bin/airlock ./host/cmd/airlock
+	umask 022; go build $(GOFLAGS_BUILD) -o bin/airlock-cell ./host/cmd/airlock-cell
+	@umask 022; for p in $(PLUGINS); do \
 		echo "go build -o bin/plugins/$${p#*:} ./plugins/$${p%%:*}"; \
 		go build $(GOFLAGS_BUILD) -o bin/plugins/$${p#*:} ./plugins/$${p%%:*}; \
 	done

@@ -31,6 +31,8 @@ type rig struct {
 	watch *watch
 	api   *http.Client
 
+	warm bool // its agents keep warm cells
+
 	cmd   *exec.Cmd
 	done  chan struct{}
 	began time.Time // when the process was started
@@ -43,11 +45,11 @@ func newRig(b *bench, agents string) (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{b: b, dir: dir, conf: filepath.Join(dir, "airlock.hcl"), watch: newWatch()}
+	r := &rig{b: b, dir: dir, watch: newWatch(), warm: strings.Contains(agents, warmLine)}
 	r.orc = orchestrator.New(orchestrator.Options{AllowAgentID: true, Hooks: r.watch.hooks()})
-	err = errors.Join(r.orc.Start("127.0.0.1:0"), os.Chmod(dir, 0o711),
-		os.WriteFile(r.conf, []byte(hostConfig(dir, b.bin, r.orc.URL(), agents)), 0o600),
-		os.WriteFile(filepath.Join(dir, "operator.token"), []byte(strings.Repeat("k3y-", 10)), 0o600))
+	if err = errors.Join(r.orc.Start("127.0.0.1:0"), os.Chmod(dir, 0o711)); err == nil {
+		r.conf, err = writeConfig(dir, b.bin, r.orc.URL(), agents)
+	}
 	if err != nil {
 		r.orc.Close()
 		return nil, err
@@ -130,22 +132,9 @@ func (r *rig) running() bool {
 func (r *rig) clean() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.ctx), 2*patience)
 	defer cancel()
-	if r.cmd != nil && !r.running() {
-		if err := r.start(); err != nil {
-			r.b.note("the host could not be started to clean up: %v", err)
-		}
-	}
-	if r.running() {
-		if err := r.abortAll(ctx); err != nil {
-			r.b.note("missions are left: %v", err)
-		}
-		_ = r.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-r.done:
-		case <-time.After(patience):
-			r.b.note("the host did not end by itself")
-			_ = r.cmd.Process.Kill()
-			<-r.done
+	if r.cmd != nil {
+		if err := r.cleanHost(ctx); err != nil {
+			r.b.note("the host was not cleaned up: %v", err)
 		}
 	}
 	for i, v := range r.orc.Violations() {
@@ -167,8 +156,42 @@ func (r *rig) clean() {
 	}
 }
 
+// cleanHost ends every mission and then the host. Warm cells outlive a host; a
+// start that wants none of them ends them.
+func (r *rig) cleanHost(ctx context.Context) error {
+	if !r.running() {
+		if err := r.start(); err != nil {
+			return err
+		}
+	}
+	if err := r.abortAll(ctx); err != nil {
+		return errors.Join(err, r.stop())
+	}
+	if r.warm {
+		if err := errors.Join(r.stop(), wantNoWarmCells(r.conf), r.start()); err != nil {
+			return err
+		}
+	}
+	return errors.Join(until(ctx, "the cells are gone", func() bool { return len(r.cellProcesses()) == 0 }), r.stop())
+}
+
+// stop ends the host as an operator would.
+func (r *rig) stop() error {
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-r.done:
+		return nil
+	case <-time.After(patience):
+		_ = r.cmd.Process.Kill()
+		<-r.done
+		return errors.New("the host did not end by itself")
+	}
+}
+
 // abortAll ends every live mission, those that wait before those that run, so
-// that none starts on the way, and waits until their cells are gone.
+// that none starts on the way.
 func (r *rig) abortAll(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var page struct {
@@ -181,7 +204,7 @@ func (r *rig) abortAll(ctx context.Context) error {
 			return err
 		}
 		if len(page.Missions) == 0 {
-			return until(ctx, "the cells are gone", func() bool { return len(r.cellProcesses()) == 0 })
+			return nil
 		}
 		waiting := false
 		for _, m := range page.Missions {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,6 +52,28 @@ operator "bench" {
   role       = "operator"
 }
 `, dir, endpoint, bin, agents, os.Getuid())
+}
+
+// writeConfig writes a host's configuration into dir and gives its path.
+func writeConfig(dir, bin, endpoint, agents string) (string, error) {
+	conf := filepath.Join(dir, "airlock.hcl")
+	return conf, errors.Join(os.WriteFile(conf, []byte(hostConfig(dir, bin, endpoint, agents)), 0o600),
+		os.WriteFile(filepath.Join(dir, "operator.token"), []byte(strings.Repeat("k3y-", 10)), 0o600))
+}
+
+// warmCells is how many cells an agent with warmLine keeps ready.
+const (
+	warmCells = 4
+	warmLine  = "warm = 4"
+)
+
+// wantNoWarmCells takes them out of a configuration.
+func wantNoWarmCells(conf string) error {
+	text, err := os.ReadFile(conf)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(conf, bytes.ReplaceAll(text, []byte(warmLine), nil), 0o600)
 }
 
 // agentBlock is an agent block with further lines.

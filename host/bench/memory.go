@@ -87,7 +87,8 @@ func (r *rig) cellMemory() error {
 	return nil
 }
 
-// sampleMemory reads a process's VmRSS a few times, in MB (10^6 bytes).
+// sampleMemory reads a process's VmRSS a few times, in MB of 1,024 kB, as
+// /proc counts.
 func sampleMemory(b *bench, pid int) ([]float64, error) {
 	var all []float64
 	for range 5 {
@@ -101,7 +102,7 @@ func sampleMemory(b *bench, pid int) ([]float64, error) {
 				if err != nil {
 					return nil, err
 				}
-				all = append(all, float64(kib)*1024/1e6)
+				all = append(all, float64(kib)/1024)
 			}
 		}
 		pause(b, 200*time.Millisecond)

@@ -25,8 +25,8 @@ func measurePluginStart(b *bench) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	conf := filepath.Join(dir, "airlock.hcl")
-	if err := os.WriteFile(conf, []byte(hostConfig(dir, b.bin, "http://127.0.0.1:9", agentBlock("agent-01", 1, 1, ""))), 0o600); err != nil {
+	conf, err := writeConfig(dir, b.bin, "http://127.0.0.1:9", agentBlock("agent-01", 1, 1, ""))
+	if err != nil {
 		return err
 	}
 	cfg, diags := config.Load(conf, config.Options{})

@@ -8,12 +8,10 @@ import (
 	"github.com/airlock-host/airlock/host/internal/orchestrator"
 )
 
-const warmCells = 4
-
 // measureStarts measures from a dispatch at the orchestrator to the arrival of
 // mission.started there.
 func measureStarts(b *bench) error {
-	r, err := startedRig(b, agentBlock("cold", 64, 100, "")+agentBlock("warm", 64, 100, fmt.Sprintf("warm = %d", warmCells)))
+	r, err := startedRig(b, agentBlock("cold", 64, 100, "")+agentBlock("warm", 64, 100, warmLine))
 	if err != nil {
 		return err
 	}

@@ -93,8 +93,8 @@ func Isolation(ctx context.Context, client pluginv1.IsolationClient, opts Option
 	return out
 }
 
-func (k *kit) check(ctx context.Context, c isolationCheck) Check {
-	got := Check{Name: c.name, Result: Pass}
+func (k *kit) check(ctx context.Context, c isolationCheck) (got Check) {
+	got = Check{Name: c.name, Result: Pass}
 	begun := time.Now()
 	defer func() { got.Took = time.Since(begun) }()
 	if c.feature != "" && !slices.Contains(k.opts.Features, c.feature) {

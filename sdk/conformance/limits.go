@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -44,7 +43,8 @@ func limitMemory(ctx context.Context, k *kit) error {
 	if err != nil {
 		return err
 	}
-	s, err := p.start(ctx, "exec tail -c 400000000 /dev/zero")
+	// tail keeps what comes from a pipe.
+	s, err := p.start(ctx, "mkfifo f; head -c 400000000 /dev/zero > f & exec tail -c 400000000 f > /dev/null")
 	if err != nil {
 		return err
 	}
@@ -106,27 +106,18 @@ func limitPids(ctx context.Context, k *kit) error {
 		return err
 	}
 	// A shell whose fork fails ends, some only after several tries.
-	s, err := p.start(ctx, "n=0; while [ $n -lt 200 ]; do n=$((n+1)); echo $n > count; sleep 60 & done; echo all")
+	s, err := p.start(ctx, "n=0; while [ $n -lt 200 ]; do n=$((n+1)); echo $n >> count; sleep 60 & done")
 	if err != nil {
 		return err
 	}
-	if err := until(ctx, "the processes to be started", func() bool {
-		n, _ := strconv.Atoi(p.beatAt("count"))
-		return n > 10
-	}); err != nil {
-		return err
-	}
-	if err := p.still(ctx, "count"); err != nil {
-		// Still going: it must come to its end in the time of the check.
-		if err := until(ctx, "the processes to reach the limit", func() bool { return p.still(ctx, "count") == nil }); err != nil {
-			return err
-		}
-	}
-	n, err := strconv.Atoi(p.beatAt("count"))
+	started := func() int { return strings.Count(p.beatAt("count"), "\n") }
+	err = until(ctx, "the processes to reach the limit", func() bool {
+		return started() > 10 && p.still(ctx, "count") == nil
+	})
 	if err != nil {
 		return err
 	}
-	if n > limit {
+	if n := started(); n > limit {
 		return fmt.Errorf("%d processes were started in a cell limited to %d", n, limit)
 	}
 	return p.conn.Kill(ctx, s.id, 0, 0)

@@ -353,6 +353,9 @@ func TestAgentOfAnOrdinaryUser(t *testing.T) {
 	if w := event(t, c, waiting); w.GetScreenLine() != "Sure? " {
 		t.Errorf("waiting %v", w)
 	}
+	if err := c.Kill(long(t), "w", 0, 1); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"fork loop", "double fork", "setsid chain"} {
 		killEscapee(t, a, name, 0)
 	}

@@ -26,6 +26,9 @@ import (
 // image belongs to the caller.
 func (i *instance) start(spec config.Instance, held *image) (*process, *image, *Fault) {
 	c := i.catalog
+	if spec.Invalid != "" { // its labels may be anything, so nothing of it is looked up
+		return nil, nil, faultf(InvalidConfig, "%s", clean(spec.Invalid, 1024)).advise("correct its block, then reload")
+	}
 	img, fault := held, (*Fault)(nil)
 	if img == nil {
 		if img, fault = c.verified(spec); fault != nil {

@@ -133,6 +133,10 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
+// eventsPerMission is how long a mission goes on before its writer begins the
+// next one.
+const eventsPerMission = 200
+
 func BenchmarkCommit(b *testing.B) {
 	for _, writers := range []int{1, 8, 64} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
@@ -141,7 +145,15 @@ func BenchmarkCommit(b *testing.B) {
 			for i := range work {
 				work[i] = newWorkload(fmt.Sprintf("mission-%d", i))
 			}
+			missions := 0
+			var mu sync.Mutex
 			run(b, writers, func(i int) error {
+				if work[i].n == eventsPerMission {
+					mu.Lock()
+					missions++
+					work[i] = newWorkload(fmt.Sprintf("mission-%d-%d", i, missions))
+					mu.Unlock()
+				}
 				return s.Commit(context.Background(), work[i].next(time.Now()))
 			})
 		})

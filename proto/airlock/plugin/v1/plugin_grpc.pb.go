@@ -53,6 +53,8 @@ type PluginClient interface {
 	// after the start, and again with a changed configuration for a live
 	// reconfigure. A change that needs a new process MUST be refused with
 	// FailedPrecondition naming the attribute; the old configuration then stays.
+	// At a reload a new process is configured while the old one still answers
+	// calls, so a plugin MUST NOT hold locks that exclude its own successor.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureResponse, error)
 	// Shutdown asks the plugin to tidy up; the process is ended afterwards. A
 	// time-out is no error. It MUST NOT end cells or sessions.
@@ -145,6 +147,8 @@ type PluginServer interface {
 	// after the start, and again with a changed configuration for a live
 	// reconfigure. A change that needs a new process MUST be refused with
 	// FailedPrecondition naming the attribute; the old configuration then stays.
+	// At a reload a new process is configured while the old one still answers
+	// calls, so a plugin MUST NOT hold locks that exclude its own successor.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureResponse, error)
 	// Shutdown asks the plugin to tidy up; the process is ended afterwards. A
 	// time-out is no error. It MUST NOT end cells or sessions.

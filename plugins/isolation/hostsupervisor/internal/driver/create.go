@@ -87,7 +87,7 @@ func (d *Driver) again(r *record, spec *pluginv1.CellSpec) (*pluginv1.CreateResp
 }
 
 // make does what Create promises, or leaves nothing. The cell's lock is held.
-func (d *Driver) make(ctx context.Context, in *instance, spec *pluginv1.CellSpec) (r *record, err error) {
+func (d *Driver) make(ctx context.Context, in *instance, spec *pluginv1.CellSpec) (made *record, err error) {
 	facts, err := in.facts(spec)
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (d *Driver) make(ctx context.Context, in *instance, spec *pluginv1.CellSpec
 	if err != nil {
 		return nil, err
 	}
-	r = &record{Labels: spec.GetLabels(), handle: handle{
+	r := &record{Labels: spec.GetLabels(), handle: handle{
 		V: recordVersion, CellID: spec.GetCellId(), Incarnation: spec.GetIncarnation(), HostID: spec.GetHostId(),
 		Level: in.level, Link: filepath.Join(spec.GetLinkDir(), "link.sock"), StartedAt: d.now().UTC(),
 	}}
