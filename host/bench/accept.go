@@ -138,6 +138,7 @@ func measureAccept(b *bench) error {
 		return err
 	}
 	defer plain.close()
+	before := r.cpu()
 	var accepts, appends []float64
 	for n := b.rounds(2000, 200); len(accepts) < n; {
 		for range block {
@@ -155,6 +156,7 @@ func measureAccept(b *bench) error {
 			appends = append(appends, ms(time.Since(began)))
 		}
 	}
+	b.note("accept: %s", r.cpu().since(before, len(accepts)))
 	b.note("accept: p50 %.2f, p90 %.2f, p99 %.2f, max %.2f ms; append + fdatasync of %d bytes: p50 %.2f, p99 %.2f ms",
 		median(accepts), percentile(accepts, 0.9), percentile(accepts, 0.99), percentile(accepts, 1),
 		size, median(appends), percentile(appends, 0.99))

@@ -256,14 +256,14 @@ func (r *rig) logTail() string {
 	return string(text[max(0, len(text)-4000):])
 }
 
-// until polls a condition.
+// until polls a condition, seldom enough that the asking is not measured.
 func until(ctx context.Context, what string, cond func() bool) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if cond() {
 			return nil
 		}
 		select {
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(25 * time.Millisecond):
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w", what, ctx.Err())
 		}

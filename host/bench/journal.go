@@ -70,18 +70,23 @@ func measureJournal(b *bench, figure string, writers int) error {
 	}
 	var commits, appends []float64
 	total := 0
-	for range b.rounds(5, 2) { // a second of one, a second of the other
-		var rate float64
-		var n int
-		if rate, n, err = perSecond(b.ctx, writers, func(int) error { return plain.append() }); err != nil {
-			break
+	slices := func(n int, into *[]float64, op func(int) error) int {
+		done := 0
+		for range n {
+			if err != nil {
+				break
+			}
+			var rate float64
+			var count int
+			rate, count, err = perSecond(b.ctx, writers, op)
+			*into, done = append(*into, rate), done+count
 		}
-		appends = append(appends, rate)
-		if rate, n, err = perSecond(b.ctx, writers, commit); err != nil {
-			break
-		}
-		commits, total = append(commits, rate), total+n
+		return done
 	}
+	bare := func(int) error { return plain.append() }
+	slices(b.rounds(2, 1), &appends, bare)
+	total = slices(b.rounds(5, 2), &commits, commit) // without a rest: what is put off must be done meanwhile
+	slices(b.rounds(2, 1), &appends, bare)
 	waiting, _, statErr := s.OutboxStats(b.ctx)
 	stop()
 	err = errors.Join(err, statErr, <-drained, closeStore())

@@ -35,6 +35,7 @@ func measureMemory(b *bench) error {
 	if err != nil {
 		return err
 	}
+	b.note("host_idle_rss_mb: %s", memoryKinds(r.cmd.Process.Pid))
 	b.emit("host_idle_rss_mb", "MB", median(host), 0, len(host), spread(host))
 
 	var largest []float64
@@ -43,7 +44,7 @@ func measureMemory(b *bench) error {
 		if err != nil {
 			return err
 		}
-		b.note("plugin_rss_mb: %s has %.1f MB", name, median(rss))
+		b.note("plugin_rss_mb: %s has %.1f MB, %s", name, median(rss), memoryKinds(pid))
 		if median(rss) > median(largest) {
 			largest = rss
 		}
@@ -75,7 +76,7 @@ func (r *rig) cellMemory() error {
 		if err != nil {
 			return err
 		}
-		r.b.note("cell_rss_mb: process %d of the cell's agent has %.1f MB", pid, median(rss))
+		r.b.note("cell_rss_mb: process %d of the cell's agent has %.1f MB, %s", pid, median(rss), memoryKinds(pid))
 		if sum == nil {
 			sum = make([]float64, len(rss))
 		}
@@ -111,4 +112,21 @@ func sampleMemory(b *bench, pid int) ([]float64, error) {
 		return nil, fmt.Errorf("process %d has no VmRSS", pid)
 	}
 	return all, nil
+}
+
+// memoryKinds says what resident memory consists of. A plugin's program lies in
+// a memfd, which counts as shared memory.
+func memoryKinds(pid int) string {
+	text, err := os.ReadFile(procFile(pid, "status"))
+	if err != nil {
+		return err.Error()
+	}
+	var kinds []string
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		if strings.HasPrefix(name, "Rss") {
+			kinds = append(kinds, strings.ToLower(name[3:])+" "+strings.Join(strings.Fields(value), " "))
+		}
+	}
+	return strings.Join(kinds, ", ")
 }

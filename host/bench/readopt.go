@@ -61,6 +61,7 @@ func measureReadopt(b *bench) error {
 			return err
 		}
 		took = append(took, ms(last(events).Sub(r.began)))
+		b.note("readopt_100_ms: %.0f ms, %s", took[len(took)-1], r.cpu().since(nil, 1))
 		if _, err := r.watch.await(b.ctx, "mission.resumed", ids...); err != nil {
 			return err
 		}

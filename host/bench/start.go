@@ -75,6 +75,7 @@ func pause(b *bench, d time.Duration) {
 func (r *rig) oneByOne(figure, agent string) error {
 	var starts, accepted, committed, bare []float64
 	n := r.b.rounds(40, 8)
+	before := r.cpu()
 	for i := range n + 2 { // two to warm up
 		took, err := shells(1)
 		if err != nil {
@@ -104,6 +105,7 @@ func (r *rig) oneByOne(figure, agent string) error {
 		accepted = append(accepted, ms(answered))
 		committed = append(committed, ms(stamped(started[0]).Sub(began)))
 	}
+	r.b.note("%s: %s, start to end", figure, r.cpu().since(before, n+2))
 	r.b.note("%s: answered after %.1f, journalled as started after about %.1f, seen after p50 %.1f, p90 %.1f ms; a bare shell takes %.2f ms",
 		figure, median(accepted), median(committed), median(starts), percentile(starts, 0.9), median(bare))
 	r.b.emit(figure, "ms", median(starts), median(bare), len(starts), spread(starts))
@@ -124,6 +126,7 @@ func (r *rig) tenAtOnce() error {
 	const ten = 10
 	var starts, bare []float64
 	n := r.b.rounds(11, 3)
+	before := r.cpu()
 	for round := range n + 1 {
 		took, err := shells(ten)
 		if err != nil {
@@ -157,6 +160,7 @@ func (r *rig) tenAtOnce() error {
 			starts, bare = append(starts, ms(last(started).Sub(began))), append(bare, ms(took))
 		}
 	}
+	r.b.note("start_host_10_ms: %s", r.cpu().since(before, (n+1)*ten))
 	r.b.emit("start_host_10_ms", "ms", median(starts), median(bare), len(starts), spread(starts))
 	return nil
 }

@@ -55,6 +55,9 @@ type Options struct {
 	Features []string
 	// UID and GID are the workload's; 0 = the driver's own choice.
 	UID, GID uint32
+	// Owner is whom link directories and volumes belong to; 0 = the caller. It
+	// is the plugin's own user where that is another one.
+	Owner int
 	// Network is the mode that cells are made with; unspecified = NONE.
 	Network pluginv1.NetworkMode
 	// Restart kills the plugin with SIGKILL and starts it again with the same

@@ -56,6 +56,11 @@ func (k *kit) spec() (*pluginv1.CellSpec, error) {
 	if err := errors.Join(os.Mkdir(link, 0o700), os.Mkdir(work, 0o700), os.Chmod(work, 0o777)); err != nil {
 		return nil, fmt.Errorf("prepare a cell: %w", err)
 	}
+	if o := k.opts.Owner; o != 0 {
+		if err := errors.Join(os.Chown(link, o, o), os.Chown(work, o, o)); err != nil {
+			return nil, fmt.Errorf("prepare a cell: %w", err)
+		}
+	}
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	s := &pluginv1.CellSpec{

@@ -143,7 +143,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // hello says how everything is, and makes l the connection that events go to,
 // in one step: what has happened is in the reply, what happens is an event.
-func (a *Agent) hello(l *link) *cellv1.HelloReply {
+func (a *Agent) hello(l *link) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := &cellv1.HelloReply{
@@ -158,7 +158,6 @@ func (a *Agent) hello(l *link) *cellv1.HelloReply {
 	}
 	l.reply(&cellv1.AgentFrame{Id: l.helloID, Frame: &cellv1.AgentFrame_Hello{Hello: r}})
 	a.links.set(l)
-	return r
 }
 
 // announce runs a change of what hello reports and sends its event, as one

@@ -3,6 +3,7 @@ package cellagent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -127,12 +128,18 @@ func TestLatch(t *testing.T) {
 	a := startAgent(t, plain)
 	c := a.dial(t)
 	start(t, c, a.sh("s", "exec sleep 1000"))
-	// This one is queued behind a pipe that nobody reads, and must not be
-	// written once the latch is set.
+	// The first fills the pipe that nobody reads, the second waits behind it and
+	// must not be written once the latch is set.
+	inputs := [][]byte{make([]byte, 1<<20), []byte("x")}
+	for i, data := range inputs {
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		defer cancel()
+		wantErr(t, c.Input(ctx, "s", fmt.Sprint(i), data, 1), context.DeadlineExceeded)
+	}
 	stuck := make(chan error, 1)
-	go func() { stuck <- c.Input(long(t), "s", "big", make([]byte, 1<<20), 1) }()
 	later := make(chan error, 1)
-	go func() { later <- c.Input(long(t), "s", "later", []byte("x"), 1) }()
+	go func() { stuck <- c.Input(long(t), "s", "0", inputs[0], 1) }()
+	go func() { later <- c.Input(long(t), "s", "1", inputs[1], 1) }()
 	if err := c.Latch(long(t), 7); err != nil {
 		t.Fatal(err)
 	}

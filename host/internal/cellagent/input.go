@@ -81,11 +81,9 @@ func (in *input) add(e *entry, done func(error)) {
 			return nil
 		}
 		switch {
-		case in.closed:
-			return errInputClosed()
 		case in.shut && e.eof && in.s.term == nil:
-			return nil
-		case in.shut && in.s.term == nil:
+			return nil // closed already, or about to be
+		case in.closed || (in.shut && in.s.term == nil):
 			return errInputClosed()
 		case in.bytes+len(e.data) > maxInputQueue || len(in.queue) >= maxInputCount:
 			return refuse(cellv1.ErrorCode_ERROR_CODE_INTERNAL, "the workload does not read, and the queue of its input is full")

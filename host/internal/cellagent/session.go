@@ -50,7 +50,6 @@ type session struct {
 
 	status   unix.WaitStatus
 	mainDone chan struct{} // closed by the reaper; status is valid
-	done     chan struct{} // closed when exited is announced
 
 	mu     sync.Mutex
 	exited *cellv1.Exited
@@ -157,7 +156,6 @@ func (s *session) finish() {
 		s.mu.Unlock()
 		return &cellv1.AgentFrame{Frame: &cellv1.AgentFrame_Exited{Exited: e}}
 	})
-	close(s.done)
 	s.agent.slack.active()
 }
 

@@ -101,8 +101,8 @@ func (a *Agent) claim(req *cellv1.Start) (s *session, mine bool, err error) {
 		agent: a, id: req.GetSessionId(), generation: req.GetGeneration(), uid: req.GetUid(), gid: req.GetGid(),
 		marker: markerTop - a.serial, watch: req.GetWatchWaiting() && req.GetTerminal() != nil,
 		ready: make(chan struct{}), abandon: make(chan struct{}),
-		mainDone: make(chan struct{}), done: make(chan struct{}),
-		out: newBuffer(min(max(limit, minOutput), maxOutput), req.GetOnFull() == cellv1.OnFull_ON_FULL_DROP_OLDEST),
+		mainDone: make(chan struct{}),
+		out:      newBuffer(min(max(limit, minOutput), maxOutput), req.GetOnFull() == cellv1.OnFull_ON_FULL_DROP_OLDEST),
 	}
 	a.sessions[s.id] = s
 	a.order = append(a.order, s.id)

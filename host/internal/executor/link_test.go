@@ -109,11 +109,14 @@ func TestRegistrationFailuresAreShownAndRetried(t *testing.T) {
 			rw.Header().Set("Retry-After", "1")
 			rw.WriteHeader(429)
 		}, "429"},
-		"redirect":   {func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "/elsewhere", 302) }, "302"},
-		"no token":   {func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(`{"executor_id":"x"}`)) }, "no token"},
-		"not JSON":   {func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(`<html>`)) }, "not the expected JSON"},
-		"slow loris": {func(rw http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline"},
-		"cut off":    {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "registration"},
+		"redirect": {func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "/elsewhere", 302) }, "302"},
+		"no token": {func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(`{"executor_id":"x"}`)) }, "no token"},
+		"not JSON": {func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(`<html>`)) }, "not the expected JSON"},
+		"slow loris": {func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // only then is the client's going noticed
+			<-r.Context().Done()
+		}, "deadline"},
+		"cut off": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "registration"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

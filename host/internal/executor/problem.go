@@ -33,6 +33,11 @@ func (p problem) write(w http.ResponseWriter) {
 	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
 	}
+	switch p.Status {
+	case http.StatusUnauthorized, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
+		// The body was not read and is not waited for.
+		w.Header().Set("Connection", "close")
+	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p)

@@ -26,8 +26,8 @@ func (d *delivery) step(l *lane) {
 	}
 	seen, until := d.asked(l)
 	watched := !until.IsZero()
-	if !watched && l.ending == nil && (l.gate == open || seen <= l.written) {
-		return
+	if !watched && l.ending == nil && (l.gate == open || l.gate == shut && seen <= l.written) {
+		return // a blind lane goes on asking: what it sent may have been lost
 	}
 	if l.gate == open && l.frame > d.sock.acked.Load() {
 		d.plan(l, unackedPoll) // a read-back would show the time before the frame

@@ -70,6 +70,9 @@ func TestTheStoreBehavesLikeItsModel(t *testing.T) {
 				outbox[id] -= n
 			},
 			"restart": func(rt *rapid.T) {
+				if pick.Draw(rt, "one in four") != 0 {
+					return
+				}
 				if err := s.Close(); err != nil {
 					rt.Fatal(err)
 				}

@@ -37,7 +37,7 @@ func TestConformanceOfPlainProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nobody, map[string]any{"namespaces": "none"})
 	conform(r, conformance.Options{Network: pluginv1.NetworkMode_NETWORK_MODE_OPEN},
-		"network-none", "limits-disk", "limits-memory", "limits-cpu", "limits-pids")
+		"network-none", "mounts-ro", "limits-disk", "limits-memory", "limits-cpu", "limits-pids")
 }
 
 // conform fails on every check that fails, and on every one that is not
@@ -45,6 +45,7 @@ func TestConformanceOfPlainProcesses(t *testing.T) {
 func conform(r *rig, o conformance.Options, undeclared ...string) {
 	r.t.Helper()
 	o.AgentBinary, o.AgentSHA256, o.Dir, o.HostID = agent.agent, agent.sum, r.dir, r.host
+	o.Owner = int(r.uid)
 	o.Features, o.Restart = (&Driver{}).Describe().GetFeatures(), r.restart
 	allowed := map[string]bool{}
 	for _, n := range undeclared {

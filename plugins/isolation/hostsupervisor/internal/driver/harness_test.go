@@ -214,6 +214,9 @@ func (r *rig) spec(id string) *pluginv1.CellSpec {
 			}
 		}
 	}
+	if err := os.Chmod(work, 0o777); err != nil { // for whatever uid the workload has
+		r.t.Fatal(err)
+	}
 	return &pluginv1.CellSpec{
 		CellId: id, Incarnation: 1, HostId: r.host, AgentBinary: agent.agent, AgentSha256: agent.sum,
 		LinkDir: link, LinkSecret: []byte(strings.Repeat("s", secretSize)),

@@ -73,11 +73,27 @@ func (in *instance) facts(spec *pluginv1.CellSpec) (*pluginv1.CellFacts, error) 
 				f.Workspace = v.GetHostPath()
 			}
 		}
-		if v.GetReadOnly() && in.level == levelNone && !in.config.Landlock {
-			return nil, plugin.FailedPrecondition("volume %s cannot be read-only without namespaces or Landlock", v.GetVolumeId())
+		if v.GetReadOnly() && in.level == levelNone {
+			if err := in.checkReadOnly(spec, v); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return f, nil
+}
+
+// checkReadOnly refuses a read-only volume of a plain cell that Landlock cannot
+// keep from being written to.
+func (in *instance) checkReadOnly(spec *pluginv1.CellSpec, v *pluginv1.Volume) error {
+	if !in.config.Landlock || stage.LandlockVersion() < 2 {
+		return plugin.FailedPrecondition("volume %s cannot be read-only without namespaces or Landlock", v.GetVolumeId())
+	}
+	for _, w := range in.writable(spec, false) {
+		if rel, err := filepath.Rel(w, v.GetHostPath()); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+			return plugin.FailedPrecondition("volume %s cannot be read-only without namespaces: it lies below %s, where cells may write", v.GetVolumeId(), w)
+		}
+	}
+	return nil
 }
 
 // startOf says how to start the cell's agent.
@@ -102,7 +118,9 @@ func (in *instance) startOf(spec *pluginv1.CellSpec, r *record, facts *pluginv1.
 	var seen []string
 	for _, host := range slices.Sorted(maps.Keys(groups)) {
 		at := path.Join(stage.CellCgroupDir, groups[host])
-		root.Binds = append(root.Binds, stage.Bind{Source: host, Target: at})
+		// The agent only reads what was killed for memory; the limits are no
+		// business of anybody in the cell.
+		root.Binds = append(root.Binds, stage.Bind{Source: host, Target: at, ReadOnly: groups[host] == "memory"})
 		seen = append(seen, at)
 	}
 	for _, p := range in.config.Writable {

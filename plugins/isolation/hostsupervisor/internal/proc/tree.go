@@ -66,10 +66,37 @@ func WithEnv(entry string) ([]int, error) {
 	return out, nil
 }
 
-// Stopped says whether a process is stopped by a signal, or dead.
+// Stopped says whether a process is stopped by a signal, or will be before it
+// runs another instruction of its own, or is dead.
 func Stopped(pid int) bool {
 	st, err := readStat(pid)
-	return errors.Is(err, ErrGone) || err == nil && (st.state == 'T' || st.state == 't' || st.dead())
+	if err != nil {
+		return errors.Is(err, ErrGone)
+	}
+	switch {
+	case st.state == 'T' || st.state == 't' || st.dead():
+		return true
+	case st.state == 'D':
+		// A parent that waits in vfork for a child that was stopped first stays
+		// in the kernel, with the stop waiting for it.
+		return stopPending(pid)
+	}
+	return false
+}
+
+func stopPending(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false
+	}
+	for line := range bytes.Lines(b) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if string(name) == "ShdPnd" {
+			mask, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 16, 64)
+			return err == nil && mask&(1<<(unix.SIGSTOP-1)) != 0
+		}
+	}
+	return false
 }
 
 // Threads counts the threads of a process; 0 when it is gone.

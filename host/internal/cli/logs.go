@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) logsCommand() *cobra.Command {
+	var follow bool
+	var at uint64
+	cmd := &cobra.Command{
+		Use: "logs MISSION", Short: "print a mission's output", Args: cobra.ExactArgs(1),
+		Long: `Print what a mission has written, byte for byte; with --follow until it ends.
+Where the oldest output was dropped (its log has a quota), this says so.`,
+		Example: "  airlock mission logs m-abc123 --follow",
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the session ends")
+	cmd.Flags().Uint64Var(&at, "from", 0, "begin at this byte")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, done, err := a.client()
+		if err != nil {
+			return err
+		}
+		defer done()
+		return c.logs(cmd.Context(), args[0], at, follow, &gapWriter{cmd.OutOrStdout(), cmd.ErrOrStderr()})
+	}
+	return cmd
+}
+
+// gapWriter is where output goes, and beside it what there is to say about it.
+type gapWriter struct {
+	io.Writer
+	notes io.Writer
+}
+
+// logs copies a mission's output to w. With follow it waits for the session and
+// goes on to its end; a connection that breaks is made again.
+func (c *client) logs(ctx context.Context, id string, at uint64, follow bool, w io.Writer) error {
+	session, err := c.awaitSession(ctx, id, follow)
+	if err != nil || session == "" {
+		return err
+	}
+	if !follow {
+		_, err := c.copyLog(ctx, session, &at, false, w)
+		return named(err, "session", session)
+	}
+	for failures := 0; ; {
+		before := at
+		whole, err := c.copyLog(ctx, session, &at, true, w)
+		var e *exitError
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case whole:
+			return nil
+		case errors.As(err, &e) && e.code != ExitFailed:
+			return named(err, "session", session)
+		}
+		if failures++; at != before {
+			failures = 0
+		}
+		if failures > maxRetries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// awaitSession waits until the mission has a session; empty: it ended without
+// one.
+func (c *client) awaitSession(ctx context.Context, id string, follow bool) (string, error) {
+	session, err := c.session(ctx, id)
+	if ExitCode(err) != ExitConflict || !follow {
+		return session, err
+	}
+	err = c.follow(ctx, id, 0, func(ev event) error {
+		if ev.Kind == "started" || ev.Kind == "ended" {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	session, err = c.session(ctx, id)
+	if ExitCode(err) == ExitConflict {
+		return "", nil
+	}
+	return session, err
+}
+
+// copyLog copies output from an offset on and moves the offset. whole says that
+// the answer came to its end.
+func (c *client) copyLog(ctx context.Context, session string, at *uint64, follow bool, w io.Writer) (whole bool, err error) {
+	path := fmt.Sprintf("/api/v1/sessions/%s/log?from=%d", segment(session), *at)
+	if follow {
+		path += "&follow=1"
+	}
+	resp, err := c.open(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if first, err := strconv.ParseUint(resp.Header.Get("Airlock-Log-From"), 10, 64); err == nil && first > *at {
+		if g, ok := w.(*gapWriter); ok {
+			fmt.Fprintf(g.notes, "[%d bytes of output are gone]\n", first-*at)
+		}
+		*at = first
+	}
+	n, err := io.Copy(w, resp.Body)
+	*at += uint64(n) //nolint:gosec // never negative
+	if err != nil {
+		return false, fmt.Errorf("the output of %s broke off: %w", c.where, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) pluginCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "plugin", Short: "the host's plugins"}
+	cmd.AddCommand(a.pluginListCommand(), a.pluginInspectCommand(), a.pluginReloadCommand())
+	return cmd
+}
+
+// plugins reads every instance, as it came too.
+func (c *client) plugins(ctx context.Context) ([]plugin, []json.RawMessage, error) {
+	var list struct {
+		Plugins []json.RawMessage `json:"plugins"`
+	}
+	if _, err := c.get(ctx, "/api/v1/plugins", &list); err != nil {
+		return nil, nil, err
+	}
+	out := make([]plugin, len(list.Plugins))
+	for i, raw := range list.Plugins {
+		if err := json.Unmarshal(raw, &out[i]); err != nil {
+			return nil, nil, err
+		}
+	}
+	return out, list.Plugins, nil
+}
+
+func (a *app) pluginListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "list plugin instances and why those that are not well are not", Args: cobra.NoArgs,
+		Example: "  airlock plugin list",
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, done, err := a.client()
+		if err != nil {
+			return err
+		}
+		defer done()
+		list, raw, err := c.plugins(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			text, err := json.Marshal(map[string]any{"plugins": raw})
+			if err != nil {
+				return err
+			}
+			return showJSON(cmd.OutOrStdout(), text)
+		}
+		showPlugins(cmd.OutOrStdout(), list)
+		return nil
+	}
+	return cmd
+}
+
+func showPlugins(w io.Writer, list []plugin) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := table{head: []string{"PLUGIN", "STATE", "VERSION", "PID", "RESTARTS", "REASON"}, wide: 5}
+	for _, p := range list {
+		pid := "-"
+		if p.PID > 0 {
+			pid = fmt.Sprint(p.PID)
+		}
+		version := p.Version
+		if version == "" {
+			version = "-"
+		}
+		t.add(p.Ref, p.State, version, pid, fmt.Sprint(p.Restarts), p.Reason)
+	}
+	t.print(w)
+}
+
+func (a *app) pluginInspectCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "inspect NAME", Short: "everything about a plugin instance", Args: cobra.ExactArgs(1),
+		Example: "  airlock plugin inspect isolation.docker.container",
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, done, err := a.client()
+		if err != nil {
+			return err
+		}
+		defer done()
+		list, raw, err := c.plugins(cmd.Context())
+		if err != nil {
+			return err
+		}
+		found := 0
+		for i, p := range list {
+			if !slices.Contains([]string{p.Ref, p.Name, p.Driver, p.File}, args[0]) {
+				continue
+			}
+			if found++; *asJSON {
+				err = showJSON(cmd.OutOrStdout(), raw[i])
+			} else {
+				p.show(cmd.OutOrStdout())
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if found == 0 {
+			return failf(ExitNotFound, "there is no plugin instance %q; airlock plugin list shows them", args[0])
+		}
+		return nil
+	}
+	return cmd
+}
+
+func (p *plugin) show(w io.Writer) {
+	line(w, "plugin", p.Ref)
+	line(w, "summary", p.Summary)
+	line(w, "state", p.State)
+	line(w, "reason", strings.TrimSpace(p.Code+" "+p.Reason))
+	line(w, "version", p.Version)
+	line(w, "file", p.File)
+	line(w, "sha256", p.SHA256)
+	if p.PID > 0 {
+		line(w, "pid", fmt.Sprint(p.PID))
+	}
+	line(w, "restarts", fmt.Sprint(p.Restarts))
+	line(w, "last exit", p.LastExit)
+	line(w, "contracts", strings.Join(p.Contracts, ", "))
+	line(w, "capabilities", strings.Join(p.Capabilities, ", "))
+	line(w, "features", strings.Join(p.Features, ", "))
+	names := make([]string, 0, len(p.Attributes))
+	for name := range p.Attributes {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		line(w, "attribute", name+" = "+p.Attributes[name])
+	}
+}
+
+func (a *app) pluginReloadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "reload NAME", Short: "start a plugin's process anew from its executable", Args: cobra.ExactArgs(1),
+		Long:    "Start a plugin's process anew from its executable as it is now. Missions go on;\nif the new process does not come up, the old one stays.",
+		Example: "  airlock plugin reload isolation.docker.container",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, done, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer done()
+			_, err = c.call(cmd.Context(), http.MethodPost, "/api/v1/plugins/"+segment(args[0])+"/reload", nil)
+			return named(err, "plugin instance", args[0])
+		},
+	}
+}

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// app is what the commands share.
+type app struct {
+	version string
+	getenv  func(string) string
+	socket  string // where the operator socket is by default
+
+	addr, tokenFile string // flags
+}
+
+// defaultSocket is the operator socket of the default run_dir.
+const defaultSocket = "/run/airlock/airlock.sock"
+
+// NewRoot makes the command line. extra are commands of other packages, serve
+// and dev for example.
+func NewRoot(version string, extra ...*cobra.Command) *cobra.Command {
+	return newRoot(&app{version: version, getenv: os.Getenv, socket: defaultSocket}, extra...)
+}
+
+func newRoot(a *app, extra ...*cobra.Command) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "airlock",
+		Short: "Run AI agents' missions in cells, govern every tool call, and prove what happened.",
+		Long: `Airlock runs AI agents' missions in isolated cells, governs every tool call, and
+can prove what happened and that it was stopped.
+
+Commands that talk to a host find it by --addr or AIRLOCK_ADDR, else by the
+operator socket (` + defaultSocket + `), else at 127.0.0.1:8122. Over TCP they
+need AIRLOCK_TOKEN, an operator's token.
+
+Exit codes: 0 ok, 1 failed, 2 not found, 3 conflict, 4 not allowed, 5 timed out.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&a.addr, "addr", "", "where the host is: http://HOST:PORT, HOST:PORT or the path of its operator socket (AIRLOCK_ADDR)")
+	f.StringVar(&a.tokenFile, "token-file", "", "file with the operator's token (default: AIRLOCK_TOKEN)")
+	root.AddCommand(extra...)
+	root.AddCommand(
+		a.statusCommand(), a.missionCommand(), a.hitlCommand(), a.controlCommand(), a.journalCommand(),
+		a.pluginCommand(), a.drainCommand(), a.reloadCommand(), a.versionCommand(), a.manCommand())
+	return root
+}

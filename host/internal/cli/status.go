@@ -1,0 +1,274 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	var follow bool
+	cmd := &cobra.Command{
+		Use: "status [TASK]", Short: "how the host is, or a task", Args: cobra.MaximumNArgs(1),
+		Long: `Show how the host is: what it cannot do and why, its agents, plugins, missions
+and questions. With TASK (or SIDECAR_ENDPOINT) show that task; --follow goes on
+with its events until it ends.`,
+		Example: "  airlock status\n  airlock status m-abc123 --follow",
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with the task's events until it ends")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		task, err := a.task(args)
+		if err != nil {
+			return err
+		}
+		if follow && task == "" {
+			return failf(ExitFailed, "--follow needs a task: airlock status TASK --follow")
+		}
+		c, done, err := a.client()
+		if err != nil {
+			return err
+		}
+		defer done()
+		if task == "" {
+			return c.hostStatus(cmd.Context(), cmd.OutOrStdout(), *asJSON)
+		}
+		return c.taskStatus(cmd.Context(), cmd.OutOrStdout(), task, follow, *asJSON)
+	}
+	return cmd
+}
+
+// hostStatus is put together out of what the host's routes say.
+type hostStatus struct {
+	Version      string          `json:"version"`
+	Ready        json.RawMessage `json:"ready"`
+	Agents       json.RawMessage `json:"agents"`
+	Plugins      json.RawMessage `json:"plugins"`
+	Orchestrator json.RawMessage `json:"orchestrator"`
+	Missions     *missions       `json:"missions"` // those that have not ended
+	Questions    json.RawMessage `json:"questions"`
+}
+
+func (c *client) hostStatus(ctx context.Context, w io.Writer, asJSON bool) error {
+	var st hostStatus
+	var live struct {
+		Version string `json:"version"`
+	}
+	if _, err := c.get(ctx, "/livez", &live); err != nil {
+		return err
+	}
+	st.Version = live.Version
+	var err error
+	if st.Ready, err = c.readiness(ctx); err != nil {
+		return err
+	}
+	for path, into := range map[string]struct {
+		member string
+		v      *json.RawMessage
+	}{"/api/v1/agents": {"agents", &st.Agents}, "/api/v1/plugins": {"plugins", &st.Plugins}, "/api/v1/hitl": {"questions", &st.Questions}} {
+		var m map[string]json.RawMessage
+		if _, err := c.get(ctx, path, &m); err != nil {
+			return err
+		}
+		*into.v = m[into.member]
+	}
+	if st.Orchestrator, err = c.call(ctx, http.MethodGet, "/api/v1/aiwg/status", nil); err != nil {
+		return err
+	}
+	if st.Missions, err = c.missions(ctx, url.Values{"live": {"1"}}, 0); err != nil {
+		return err
+	}
+	if asJSON {
+		text, err := json.Marshal(st)
+		if err != nil {
+			return err
+		}
+		return showJSON(w, text)
+	}
+	return st.show(w, c.where)
+}
+
+// readiness reads /readyz, whose 503 is an answer too.
+func (c *client) readiness(ctx context.Context) (json.RawMessage, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/readyz", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
+		return nil, c.refused(resp)
+	}
+	return io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+}
+
+func (st *hostStatus) show(w io.Writer, where string) error {
+	var ready struct {
+		Ready bool   `json:"ready"`
+		Store string `json:"store"`
+	}
+	var agents []agent
+	var plugins []plugin
+	var questions []question
+	var orc struct {
+		Configured    bool    `json:"configured"`
+		Connected     bool    `json:"connected"`
+		Endpoint      string  `json:"endpoint"`
+		RegisterError *string `json:"executor_register_error"`
+		LinkError     *string `json:"link_error"`
+		Pending       int     `json:"outbox_pending"`
+	}
+	for v, raw := range map[any]json.RawMessage{&ready: st.Ready, &agents: st.Agents, &plugins: st.Plugins, &questions: st.Questions, &orc: st.Orchestrator} {
+		if err := json.Unmarshal(raw, v); err != nil {
+			return err
+		}
+	}
+	line(w, "host", where)
+	line(w, "version", st.Version)
+	switch {
+	case ready.Store != "":
+		line(w, "ready", "NO: "+ready.Store)
+	case !ready.Ready:
+		line(w, "ready", "NO")
+	default:
+		line(w, "ready", "yes")
+	}
+	switch {
+	case !orc.Configured:
+		line(w, "orchestrator", "not configured")
+	case orc.Connected:
+		line(w, "orchestrator", "connected to "+orc.Endpoint)
+	default:
+		why := "not connected to " + orc.Endpoint
+		for _, e := range []*string{orc.RegisterError, orc.LinkError} {
+			if e != nil && *e != "" {
+				why += ": " + *e
+			}
+		}
+		line(w, "orchestrator", why)
+	}
+	if orc.Pending > 0 {
+		line(w, "outbox", fmt.Sprintf("%d events wait for the orchestrator", orc.Pending))
+	}
+	line(w, "missions", fmt.Sprintf("%d have not ended", len(st.Missions.Missions)))
+	if n := len(questions); n > 0 {
+		line(w, "questions", fmt.Sprintf("%d wait for an answer: airlock hitl list", n))
+	}
+	showAgents(w, agents)
+	showPlugins(w, plugins)
+	return nil
+}
+
+func showAgents(w io.Writer, agents []agent) {
+	if len(agents) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := table{head: []string{"AGENT", "HEALTH", "RUNNING", "QUEUED", "ISOLATION", "RUNTIME", "NOTE"}, wide: 6}
+	for _, a := range agents {
+		health, note := "ok", strings.Join(a.Notes, "; ")
+		if !a.Healthy {
+			health, note = "NO", a.Reason
+		}
+		t.add(a.Name, health, fmt.Sprintf("%d/%d", a.Running, a.Slots), fmt.Sprintf("%d/%d", a.Queued, a.QueueLimit),
+			strings.TrimPrefix(a.Isolation, "isolation."), strings.TrimPrefix(a.Runtime, "runtime."), note)
+	}
+	t.print(w)
+}
+
+// taskFollow is how often a followed task's status is looked at, at most.
+const taskFollow = 250 * time.Millisecond
+
+func (c *client) taskStatus(ctx context.Context, w io.Writer, task string, follow, asJSON bool) error {
+	last, seq, err := c.showTask(ctx, w, task, asJSON)
+	if err != nil || !follow {
+		return err
+	}
+	if last.terminal() {
+		return last.outcome()
+	}
+	var shown time.Time
+	err = c.follow(ctx, task, seq, func(ev event) error {
+		end := ev.Kind == "ended"
+		if !asJSON {
+			ev.show(w)
+		} else if end || time.Since(shown) >= taskFollow {
+			// Formatted snapshots, not one line for each event (U2).
+			shown = time.Now()
+			if _, _, err := c.showTask(ctx, w, task, true); err != nil {
+				return err
+			}
+		}
+		if end {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var m mission
+	if _, err := c.get(ctx, "/api/v1/missions/"+segment(task), &m); err != nil {
+		return err
+	}
+	return m.outcome()
+}
+
+// showTask prints a task's status and gives its mission and the sequence that
+// it holds for.
+func (c *client) showTask(ctx context.Context, w io.Writer, task string, asJSON bool) (*mission, uint64, error) {
+	var st struct {
+		Mission   mission         `json:"mission"`
+		Mode      *string         `json:"mode"`
+		Epoch     *uint64         `json:"epoch"`
+		Risk      json.RawMessage `json:"risk"`
+		Counters  map[string]*int `json:"counters"`
+		Questions []question      `json:"questions"`
+		Head      struct {
+			Sequence uint64 `json:"sequence"`
+			Digest   string `json:"digest"`
+		} `json:"head"`
+	}
+	text, err := c.get(ctx, "/tasks/"+segment(task)+"/status", &st)
+	if err != nil {
+		return nil, 0, named(err, "task", task)
+	}
+	if asJSON {
+		return &st.Mission, st.Head.Sequence, showJSON(w, text)
+	}
+	showMission(w, &st.Mission)
+	if st.Mode != nil {
+		line(w, "mode", *st.Mode)
+	}
+	if st.Epoch != nil {
+		line(w, "epoch", fmt.Sprint(*st.Epoch))
+	}
+	var risk string
+	if json.Unmarshal(st.Risk, &risk) == nil {
+		line(w, "risk", strings.ReplaceAll(risk, "_", " "))
+	}
+	var counts []string
+	for name, n := range st.Counters {
+		if n != nil {
+			counts = append(counts, fmt.Sprintf("%d %s", *n, name))
+		}
+	}
+	slices.Sort(counts)
+	line(w, "calls", strings.Join(counts, ", "))
+	for _, q := range st.Questions {
+		line(w, "asks", fmt.Sprintf("%s (airlock hitl respond %s TEXT)", strings.TrimSpace(q.Prompt), shellQuote(q.HITLID)))
+	}
+	line(w, "journal", fmt.Sprintf("%d events, %.16s…", st.Head.Sequence, st.Head.Digest))
+	return &st.Mission, st.Head.Sequence, nil
+}
