@@ -219,6 +219,11 @@ func (r *rig) connected() bool {
 		r.t.Fatalf("the host has ended: %v\n%s", r.cmd.ProcessState, r.log)
 	default:
 	}
+	return r.listed()
+}
+
+// listed says that the orchestrator shows the host as connected.
+func (r *rig) listed() bool {
 	resp, err := http.Get(r.orc.URL() + "/api/v1/executors")
 	if err != nil {
 		return false
@@ -244,6 +249,9 @@ func (r *rig) end(sig syscall.Signal) {
 		_ = r.cmd.Process.Signal(syscall.SIGQUIT)
 		<-r.done
 		r.t.Fatalf("the host did not end after %v\n%s", sig, r.log)
+	}
+	if sig == syscall.SIGKILL { // serve notices by itself, and may take a moment
+		r.until("the orchestrator has noticed the end", func() bool { return !r.listed() })
 	}
 	if sig == syscall.SIGTERM && r.cmd.ProcessState.ExitCode() != 0 {
 		r.t.Errorf("exit code %d after SIGTERM\n%s", r.cmd.ProcessState.ExitCode(), r.log)

@@ -11,6 +11,7 @@ import (
 
 // socket is one WebSocket of an executor or a sandbox.
 type socket struct {
+	vacated  bool // under Orchestrator.mu
 	conn     *websocket.Conn
 	executor string
 	write    sync.Mutex
@@ -85,6 +86,13 @@ func (o *Orchestrator) handleSocket(w http.ResponseWriter, r *http.Request) {
 	}
 	o.mu.Unlock()
 
+	// The slot is free before the other side hears that the close is through,
+	// so that whoever awaited it does not overlap.
+	reply := s.conn.CloseHandler()
+	s.conn.SetCloseHandler(func(code int, text string) error {
+		o.vacate(s)
+		return reply(code, text)
+	})
 	first := true
 	for {
 		_, frame, err := s.conn.ReadMessage()
@@ -95,12 +103,21 @@ func (o *Orchestrator) handleSocket(w http.ResponseWriter, r *http.Request) {
 		first = false
 	}
 
+	o.vacate(s)
+}
+
+// vacate says that a socket is closed.
+func (o *Orchestrator) vacate(s *socket) {
 	o.mu.Lock()
-	if e := o.executors[id]; e != nil && (e.slot == s || o.opt.OldSocketClobbers) {
+	defer o.mu.Unlock()
+	if s.vacated {
+		return
+	}
+	s.vacated = true
+	if e := o.executors[s.executor]; e != nil && (e.slot == s || o.opt.OldSocketClobbers) {
 		e.slot, e.Connected, e.DisconnectedAt = nil, false, o.now()
 		o.touch()
 	}
-	o.mu.Unlock()
 }
 
 // frame checks and handles one frame.
