@@ -36,6 +36,7 @@ func unenforcedRows() []unenforcedRow {
 		{"agent.network", "mode", "gateway", `there is no gateway; use mode = "none"`},
 		{"agent.network", "allow", "", "there is no gateway"},
 		{"gateway", "", "", "there is no gateway"},
+		{"orchestrator", "sandbox_hitl", "", "answers need an operator's token"},
 		{"orchestrator", "approvals", "answer", "there are no approvals"},
 		{"retention", "", "", "nothing is archived or removed"},
 		{"telemetry", "otlp_endpoint", "", "no traces are sent"},

@@ -58,5 +58,6 @@ telemetry {
   otlp_endpoint = "http://127.0.0.1:4318"
 }
 orchestrator {
-  approvals = "answer"
+  approvals    = "answer"
+  sandbox_hitl = true
 }

@@ -46,7 +46,7 @@ func (s *Server) controlTask(w http.ResponseWriter, r *http.Request, op *Operato
 		if v.State.Terminal() {
 			return coded(http.StatusConflict, "terminal", "the mission has ended ("+string(v.State)+"); dispatch another one")
 		}
-		return coded(http.StatusConflict, "not_latched", "the mission is not latched; restart is for tasks that a restart of the host left stopped")
+		err = s.opts.Engine.Restart(ctx, id, op.Name)
 	case "replan":
 		return coded(http.StatusUnprocessableEntity, "not_available", "replan is not available on this host")
 	default:

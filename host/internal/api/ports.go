@@ -20,6 +20,7 @@ type Engine interface {
 	Accept(ctx context.Context, d engine.Dispatch) (engine.Accepted, error)
 	Pause(ctx context.Context, missionID, actor, reason string) error
 	Resume(ctx context.Context, missionID, actor, reason string) error
+	Restart(ctx context.Context, missionID, actor string) error
 	Abort(ctx context.Context, missionID, actor, by, reason string) error
 	Answer(ctx context.Context, hitlID, actor, text string) error
 	Mission(ctx context.Context, id string) (mission.View, error)
@@ -65,6 +66,9 @@ type Readiness struct {
 	Ready bool `json:"ready"`
 	// Store is empty while commits are possible, else why not.
 	Store string `json:"store"`
+	// Heads is why trusted heads cannot be written now; empty: they can. It does
+	// not make the host unready.
+	Heads string `json:"heads,omitempty"`
 	// Plugins are the instances by ref, with why they cannot be used; an
 	// empty reason means healthy. They do not make the host unready.
 	Plugins map[string]string `json:"plugins"`

@@ -147,6 +147,12 @@ func TestControl(t *testing.T) {
 	}
 	control(`{"action":"replan"}`).want(t, 422)
 	control(`{"action":"restart"}`).want(t, 409)
+	if err := h.Engine.Latch("m1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := control(`{"action":"restart"}`).want(t, 200).object(t); got["state"] != "running" {
+		t.Errorf("restart of a latched mission = %v", got)
+	}
 	control(`{"action":"pause","freeze":false}`).want(t, 422)
 	control(`{"action":"pause","actor":"me"}`).want(t, 400)
 	control(`{}`).want(t, 400)

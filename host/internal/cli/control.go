@@ -13,7 +13,7 @@ import (
 
 func (a *app) controlCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "control", Short: "pause, resume, stop, restart or replan a task",
+		Use: "control", Args: cobra.NoArgs, RunE: group, Short: "pause, resume, stop, restart or replan a task",
 		Long: `Control a task. TASK may be left out when SIDECAR_ENDPOINT names one.
 A stop cannot be refused: it latches the task, cuts its access and kills what
 runs, and answers with its receipt.`,

@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) journalCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "journal", Short: "read, export and verify the journals of tasks"}
+	cmd := &cobra.Command{Use: "journal", Args: cobra.NoArgs, RunE: group, Short: "read, export and verify the journals of tasks"}
 	cmd.AddCommand(a.eventsCommand(), a.exportCommand(), verifyCommand())
 	return cmd
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) missionCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "mission", Short: "dispatch missions and work with them"}
+	cmd := &cobra.Command{Use: "mission", Args: cobra.NoArgs, RunE: group, Short: "dispatch missions and work with them"}
 	cmd.AddCommand(a.dispatchCommand(), a.listCommand(), a.showCommand(), a.logsCommand(), a.attachCommand(),
 		a.killCommand(), a.verbCommand("pause", "hold a mission: nothing of it runs until it is resumed"),
 		a.verbCommand("resume", "let a paused mission go on"))

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) pluginCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "plugin", Short: "the host's plugins"}
+	cmd := &cobra.Command{Use: "plugin", Args: cobra.NoArgs, RunE: group, Short: "the host's plugins"}
 	cmd.AddCommand(a.pluginListCommand(), a.pluginInspectCommand(), a.pluginReloadCommand())
 	return cmd
 }

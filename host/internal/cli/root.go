@@ -48,3 +48,6 @@ Exit codes: 0 ok, 1 failed, 2 not found, 3 conflict, 4 not allowed, 5 timed out.
 		a.pluginCommand(), a.drainCommand(), a.reloadCommand(), a.versionCommand(), a.manCommand())
 	return root
 }
+
+// group is what a command does that only holds others.
+func group(cmd *cobra.Command, _ []string) error { return cmd.Help() }

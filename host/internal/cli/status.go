@@ -117,6 +117,7 @@ func (st *hostStatus) show(w io.Writer, where string) error {
 	var ready struct {
 		Ready bool   `json:"ready"`
 		Store string `json:"store"`
+		Heads string `json:"heads"`
 	}
 	var agents []agent
 	var plugins []plugin
@@ -144,6 +145,7 @@ func (st *hostStatus) show(w io.Writer, where string) error {
 	default:
 		line(w, "ready", "yes")
 	}
+	line(w, "heads", ready.Heads)
 	switch {
 	case !orc.Configured:
 		line(w, "orchestrator", "not configured")

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -28,6 +29,7 @@ import (
 	"github.com/airlock-host/airlock/host/internal/heads"
 	"github.com/airlock-host/airlock/host/internal/plugins"
 	"github.com/airlock-host/airlock/host/internal/store"
+	"github.com/airlock-host/airlock/host/internal/store/mirror"
 	"github.com/airlock-host/airlock/host/internal/version"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
@@ -68,6 +70,9 @@ type host struct {
 	exec    *executor.Executor
 	id      string
 	metrics *prometheus.Registry
+
+	mirror   *mirror.Mirror
+	mirrored atomic.Pointer[mirror.Mirror] // the same, for the engine's calls
 }
 
 // Run runs a host until the context ends; then every mission is suspended and
@@ -148,7 +153,8 @@ func (h *host) startEngine(ctx context.Context) error {
 		return err
 	}
 	h.engine = engine.New(engine.Options{Config: h.cfg, HostID: h.id, BootID: bootID(), Store: h.store,
-		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine")})
+		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission})
+	h.startMirror(ctx)
 	return h.engine.Start(ctx)
 }
 
@@ -273,6 +279,9 @@ func (h *host) close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		h.catalog.Close(ctx)
 		cancel()
+	}
+	if h.mirror != nil {
+		errs = append(errs, h.mirror.Close())
 	}
 	if h.store != nil {
 		errs = append(errs, h.store.Close())

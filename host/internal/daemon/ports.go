@@ -31,6 +31,9 @@ func (h *host) ready() api.Readiness {
 	if err := h.store.Healthy(); err != nil {
 		r.Ready, r.Store = false, err.Error()
 	}
+	if err := h.heads.Err(); err != nil {
+		r.Heads = err.Error()
+	}
 	for _, i := range h.cfg.Instances {
 		reason := ""
 		if _, err := h.catalog.Capabilities(i.Ref()); err != nil {

@@ -156,6 +156,9 @@ func (a *actor) publish() {
 	close(a.changed)
 	a.changed = make(chan struct{})
 	a.chMu.Unlock()
+	if told := a.eng.opts.Changed; told != nil {
+		told(&m)
+	}
 }
 
 func row(m *mission.Mission) (*store.MissionRow, error) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/airlock-host/airlock/config"
 	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/mission"
 )
 
 // Options of an Engine.
@@ -33,6 +34,9 @@ type Options struct {
 	Cells   *cells.Manager
 	Log     hclog.Logger
 	Now     func() time.Time // nil: time.Now
+	// Changed is told of every committed state of a mission; it must not block.
+	// nil: nobody.
+	Changed func(*mission.Mission)
 }
 
 // Engine runs missions. Make it with New, then call Start once.

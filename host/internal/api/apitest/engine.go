@@ -160,6 +160,27 @@ func (e *Engine) Resume(_ context.Context, id, actor, _ string) error {
 	})
 }
 
+// Latch leaves a mission as a restart of the host with restore = "latched" does.
+func (e *Engine) Latch(id string) error {
+	return e.change(id, func(t *task) error {
+		t.view.State, t.view.StateReason, t.view.WaitingFor = mission.StatePaused, mission.RestartRequired, "operator"
+		e.append(t, journal.Paused, map[string]any{"actor": "host", "reason": mission.RestartRequired})
+		return nil
+	})
+}
+
+// Restart lets a latched mission go on.
+func (e *Engine) Restart(_ context.Context, id, actor string) error {
+	return e.change(id, func(t *task) error {
+		if t.view.StateReason != mission.RestartRequired {
+			return fmt.Errorf("%w: the mission is not latched", engine.ErrConflict)
+		}
+		t.view.State, t.view.StateReason, t.view.WaitingFor = mission.StateRunning, "", ""
+		e.append(t, journal.Restarted, map[string]any{"actor": actor})
+		return nil
+	})
+}
+
 // Abort latches a mission; what follows the latch happens at once, or when
 // StopDelay is closed.
 func (e *Engine) Abort(_ context.Context, id, actor, by, reason string) error {

@@ -141,7 +141,10 @@ type Plugins struct{ Reloaded atomic.Int64 }
 
 // Status lists it.
 func (p *Plugins) Status() any {
-	return []map[string]any{{"ref": "isolation.docker.container", "healthy": false, "reason": "docker is not reachable"}}
+	return []map[string]any{{
+		"ref": "isolation.docker.container", "name": "container", "kind": "isolation", "driver": "docker", "file": "airlock-isolation-docker",
+		"state": "unhealthy", "reason": "docker is not reachable", "restarts": 2,
+	}}
 }
 
 // Reload counts.
