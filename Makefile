@@ -25,7 +25,7 @@ help: ## list the targets
 build: ## build airlock, the cell agent and the plugins into bin/
 	@umask 022; mkdir -p bin/plugins
 	umask 022; go build $(GOFLAGS_BUILD) -o bin/airlock ./host/cmd/airlock
-	umask 022; go build $(GOFLAGS_BUILD) -o bin/airlock-cell ./host/cmd/airlock-cell
+	umask 022; go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/airlock-cell ./host/cmd/airlock-cell
 	@umask 022; for p in $(PLUGINS); do \
 		echo "go build -o bin/plugins/$${p#*:} ./plugins/$${p%%:*}"; \
 		go build $(GOFLAGS_BUILD) -o bin/plugins/$${p#*:} ./plugins/$${p%%:*}; \

@@ -23,8 +23,9 @@ import (
 // deadline is how long anything may take on a slow machine with two cores.
 const deadline = 90 * time.Second
 
-// bin is where the programs lie; TestMain fills it.
-var bin string
+// bin is where the programs lie, program is the host itself; TestMain fills
+// them.
+var bin, program string
 
 func TestMain(m *testing.M) {
 	dir := os.Getenv("AIRLOCK_BIN")
@@ -40,8 +41,30 @@ func TestMain(m *testing.M) {
 		}
 		dir = tmp
 	}
-	bin = dir
-	os.Exit(m.Run())
+	bin, program = dir, filepath.Join(dir, "airlock")
+	os.Exit(runTests(m))
+}
+
+// runTests runs the tests; with AIRLOCK_RACE=1 the host is built with the race
+// detector, so that real runs are searched for races too.
+func runTests(m *testing.M) int {
+	if os.Getenv("AIRLOCK_RACE") != "1" {
+		return m.Run()
+	}
+	tmp, err := os.MkdirTemp("", "alrace")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(tmp)
+	program = filepath.Join(tmp, "airlock")
+	cmd := exec.Command("go", "build", "-race", "-o", program, "./host/cmd/airlock")
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the host with the race detector: %v\n%s", err, text)
+		return 1
+	}
+	return m.Run()
 }
 
 // buildAll builds the programs when `make build` has not.
@@ -200,7 +223,7 @@ func write(t *testing.T, path, text string, mode os.FileMode) {
 // start starts the host and waits until it is registered.
 func (r *rig) start() {
 	r.t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "airlock"), "serve", "--config", r.conf)
+	cmd := exec.Command(program, "serve", "--config", r.conf, "--cell-agent", filepath.Join(bin, "airlock-cell"))
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append(os.Environ(), "HOME="+r.dir)
@@ -299,7 +322,7 @@ func (r *rig) clean() {
 }
 
 func (r *rig) startQuietly() {
-	cmd := exec.Command(filepath.Join(bin, "airlock"), "serve", "--config", r.conf)
+	cmd := exec.Command(program, "serve", "--config", r.conf, "--cell-agent", filepath.Join(bin, "airlock-cell"))
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	if err := cmd.Start(); err != nil {
 		r.t.Error(err)

@@ -96,6 +96,9 @@ func (t *terminal) attach(ctx context.Context, c *client, session string, at uin
 		return err
 	}
 	defer func() { _ = t.conn.Close() }()
+	// The terminal is put right before the program dies of one of these.
+	ctx, unsignal := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGHUP)
+	defer unsignal()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { _ = t.conn.Close() })

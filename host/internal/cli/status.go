@@ -198,10 +198,10 @@ func (c *client) taskStatus(ctx context.Context, w io.Writer, task string, follo
 		return err
 	}
 	if last.terminal() {
-		return last.outcome()
+		return nil
 	}
 	var shown time.Time
-	err = c.follow(ctx, task, seq, func(ev event) error {
+	return c.follow(ctx, task, seq, func(ev event) error {
 		end := ev.Kind == "ended"
 		if !asJSON {
 			ev.show(w)
@@ -217,14 +217,6 @@ func (c *client) taskStatus(ctx context.Context, w io.Writer, task string, follo
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	var m mission
-	if _, err := c.get(ctx, "/api/v1/missions/"+segment(task), &m); err != nil {
-		return err
-	}
-	return m.outcome()
 }
 
 // showTask prints a task's status and gives its mission and the sequence that

@@ -97,7 +97,14 @@ func fill(t *testing.T, g *Group) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(func() {
+		_ = g.setFrozen(false) // else a test that fails leaves them for ever
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = g.Kill(ctx)
+		_ = cmd.Wait()
+		_ = g.Remove(ctx)
+	})
 	deadline := time.Now().Add(30 * time.Second)
 	for {
 		list, err := procs(g.tracker())

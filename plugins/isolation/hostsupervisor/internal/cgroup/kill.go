@@ -97,10 +97,12 @@ func (g *Group) Freeze(ctx context.Context) error { return g.freeze(ctx, true) }
 func (g *Group) Thaw(ctx context.Context) error { return g.freeze(ctx, false) }
 
 func (g *Group) freeze(ctx context.Context, on bool) error {
-	if err := g.setFrozen(on); err != nil {
-		return fmt.Errorf("freeze group: %w", err)
-	}
 	for {
+		// Again in each round: v1 looks at a parent that waits in vfork for a
+		// frozen child only when it is told.
+		if err := g.setFrozen(on); err != nil {
+			return fmt.Errorf("freeze group: %w", err)
+		}
 		frozen, err := g.Frozen()
 		if err != nil || frozen == on {
 			return err
