@@ -219,6 +219,7 @@ func measureVerify(b *bench) error {
 			return b.ctx.Err()
 		}
 	}
+	b.note("journal_verify_per_s: rounds %.0f", rates)
 	b.note("journal_verify_per_s: %d events of %d bytes each; one SHA-256 over all the bytes would do %.0f/s",
 		int(total), export.Len()/int(total), median(hashes))
 	b.emit("journal_verify_per_s", "1/s", median(rates), median(hashes), int(total)*len(rates), spread(rates))

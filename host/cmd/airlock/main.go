@@ -2,22 +2,17 @@
 package main
 
 import (
-	"fmt"
+	"context"
 	"os"
 
-	"github.com/spf13/cobra"
-
+	"github.com/airlock-host/airlock/host/internal/cli"
+	"github.com/airlock-host/airlock/host/internal/cli/configcmd"
 	"github.com/airlock-host/airlock/host/internal/daemon"
+	"github.com/airlock-host/airlock/host/internal/version"
 )
 
 func main() {
-	root := &cobra.Command{Use: "airlock", SilenceErrors: true}
-	root.AddCommand(daemon.ServeCommand(), daemon.DevCommand())
-	if err := root.Execute(); err != nil {
-		if code, ok := daemon.ExitCode(err); ok {
-			os.Exit(code)
-		}
-		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1)
-	}
+	root := cli.NewRoot(version.Version, daemon.ServeCommand(), daemon.DevCommand(),
+		configcmd.Init(), configcmd.Fmt(), configcmd.Validate(daemon.CheckPlugins))
+	os.Exit(cli.Execute(context.Background(), root, daemon.ExitCode))
 }

@@ -71,8 +71,9 @@ type host struct {
 	id      string
 	metrics *prometheus.Registry
 
-	mirror   *mirror.Mirror
-	mirrored atomic.Pointer[mirror.Mirror] // the same, for the engine's calls
+	operators *api.Operators
+	mirror    *mirror.Mirror
+	mirrored  atomic.Pointer[mirror.Mirror] // the same, for the engine's calls
 }
 
 // Run runs a host until the context ends; then every mission is suspended and
@@ -170,6 +171,10 @@ func bootID() string {
 // serve listens, registers, and comes back when the context has ended and the
 // missions are suspended.
 func (h *host) serve(ctx context.Context) error {
+	var err error
+	if h.operators, err = api.LoadOperators(h.cfg.Operators, os.Getenv); err != nil {
+		return err
+	}
 	l, err := h.listen()
 	if err != nil {
 		return err
@@ -218,13 +223,9 @@ func (h *host) suspend() error {
 }
 
 func (h *host) newAPI(l *listeners) (*api.Server, error) {
-	operators, err := api.LoadOperators(h.cfg.Operators, os.Getenv)
-	if err != nil {
-		return nil, err
-	}
 	opts := api.Options{
 		Version: version.Version, Engine: h.engine, Sessions: h.engine, Events: events{h.store}, Plugins: h.catalogAPI(),
-		Ready: h.ready, Operators: operators, Log: h.log.Named("api"),
+		Ready: h.ready, Operators: h.operators, Log: h.log.Named("api"),
 		Hosts: []string{h.cfg.Listen.Advertise}, RESTPort: l.restPort,
 		OrchestratorStatus: handler(h.exec.StatusHandler), Reconnect: handler(h.exec.ReconnectHandler),
 		Dispatch: handler(h.exec.Dispatch), MetricsOpen: h.cfg.Telemetry.MetricsOpen,

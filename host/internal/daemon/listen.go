@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"syscall"
 
@@ -41,22 +40,11 @@ func (h *host) listen() (_ *listeners, err error) {
 	if l.ws, err = net.Listen("tcp", h.cfg.Listen.WS); err != nil {
 		return nil, listenError("listen.ws", h.cfg.Listen.WS, err)
 	}
-	path := filepath.Join(h.cfg.RunDir, "airlock.sock")
-	// The store's lock says that no other host of this data directory runs, so
-	// a socket that is there is left over.
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("operator socket: %w", err)
-	}
-	if l.socket, err = net.Listen("unix", path); err != nil {
-		return nil, fmt.Errorf("operator socket: %w", err)
-	}
-	// Who may do what is decided by the peer's uid; the mode lets the uids of
-	// operator blocks connect at all.
-	if err := os.Chmod(path, 0o666); err != nil {
-		return nil, fmt.Errorf("operator socket: %w", err)
+	if l.socket, err = api.ListenOperator(h.cfg.RunDir, h.operators.UIDs()); err != nil {
+		return nil, err
 	}
 	_, l.restPort, _ = net.SplitHostPort(l.rest.Addr().String())
-	l.addresses = Addresses{REST: "http" + scheme + "://" + l.rest.Addr().String(), WS: "ws" + scheme + "://" + l.ws.Addr().String(), Socket: path}
+	l.addresses = Addresses{REST: "http" + scheme + "://" + l.rest.Addr().String(), WS: "ws" + scheme + "://" + l.ws.Addr().String(), Socket: filepath.Join(h.cfg.RunDir, api.SocketName)}
 	return l, nil
 }
 

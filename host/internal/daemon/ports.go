@@ -2,9 +2,13 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/airlock-host/airlock/host/internal/api"
+	"github.com/airlock-host/airlock/host/internal/engine"
+	"github.com/airlock-host/airlock/host/internal/plugins"
 	"github.com/airlock-host/airlock/host/internal/store"
 )
 
@@ -22,7 +26,11 @@ type catalogAPI struct{ h *host }
 func (c catalogAPI) Status() any { return c.h.catalog.Status() }
 
 func (c catalogAPI) Reload(ctx context.Context, name string) error {
-	return c.h.catalog.Reload(ctx, name)
+	err := c.h.catalog.Reload(ctx, name)
+	if errors.Is(err, plugins.ErrUnknown) {
+		return fmt.Errorf("%w: %w", engine.ErrNotFound, err)
+	}
+	return err
 }
 
 // ready says whether the host takes missions.

@@ -41,6 +41,7 @@ suspended; its cell stays alive and the next start takes it up again.`,
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()
+			ignoreHangup(ctx, log)
 			return Run(ctx, Options{Config: cfg, CellAgent: cellAgent, Log: log, Up: func(a Addresses) {
 				log.Info("airlock is up", "rest", a.REST, "ws", a.WS, "operator_socket", a.Socket)
 			}})
@@ -52,6 +53,23 @@ suspended; its cell stays alive and the next start takes it up again.`,
 	f.StringVar(&level, "log-level", "info", "trace, debug, info, warn or error")
 	f.BoolVar(&jsonLog, "log-json", false, "log as JSON lines")
 	return cmd
+}
+
+// ignoreHangup keeps SIGHUP from ending the host.
+func ignoreHangup(ctx context.Context, log hclog.Logger) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	go func() {
+		defer signal.Stop(hup)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hup:
+				log.Warn("SIGHUP: this version does not reload its configuration; restart it, the missions go on")
+			}
+		}
+	}()
 }
 
 func newLog(level string, asJSON bool) (hclog.Logger, error) {
