@@ -88,6 +88,9 @@ func parse(mountinfo, groups string) Layout {
 // within is where a group lies below its mount point; a group outside of what
 // is mounted (a cgroup namespace) counts as the mount point itself.
 func within(p mountPoint, group string) string {
+	if strings.HasPrefix(group, "/..") { // seen from inside of a namespace
+		return p.dir
+	}
 	rel, err := filepath.Rel(p.root, group)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		return p.dir
