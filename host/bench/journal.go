@@ -56,8 +56,7 @@ func measureJournal(b *bench, figure string, writers int) error {
 	plain, err := newAppender(dir, exportSize(lives[0]))
 	if err != nil {
 		stop()
-		<-drained
-		return errors.Join(err, closeStore())
+		return errors.Join(err, <-drained, closeStore())
 	}
 	defer plain.close()
 	counts := make([]int, writers)

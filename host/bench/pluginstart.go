@@ -81,11 +81,12 @@ func startPlugin(b *bench, dir, pluginDir string, instance []config.Instance) (t
 	began := time.Now()
 	c.Start(ctx, instance)
 	took := time.Since(began)
-	for _, s := range c.Status() {
-		if s.State == plugins.Healthy {
-			return took, nil
-		}
+	all := c.Status()
+	if len(all) != 1 {
+		return 0, fmt.Errorf("%d runtime plugins are configured, not one", len(all))
+	}
+	if s := all[0]; s.State != plugins.Healthy {
 		return 0, fmt.Errorf("%s is %s: %s", s.Ref, s.State, s.Reason)
 	}
-	return 0, fmt.Errorf("there is no runtime plugin in the configuration")
+	return took, nil
 }

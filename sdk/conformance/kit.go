@@ -258,7 +258,10 @@ func want(err error, what string, wanted ...codes.Code) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s answers %v (%v), not %v", what, got, err, wanted)
+	if err == nil {
+		return fmt.Errorf("%s succeeds; it should be refused with %v", what, wanted)
+	}
+	return fmt.Errorf("%s is refused with %v, not %v: %w", what, got, wanted, err)
 }
 
 // list collects the cells of the host, by id.

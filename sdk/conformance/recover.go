@@ -66,8 +66,11 @@ func recoverAfterKill(ctx context.Context, k *kit) error {
 	}
 	p.cell = r.GetCell()
 	again, err := k.client.Create(ctx, &pluginv1.CreateRequest{Spec: p.spec})
-	if err != nil || again.GetCell().GetLink() != p.cell.GetLink() {
-		return fmt.Errorf("create of the recovered cell answers %v: %v", again, err)
+	if err != nil {
+		return fmt.Errorf("create of the recovered cell: %w", err)
+	}
+	if again.GetCell().GetLink() != p.cell.GetLink() {
+		return fmt.Errorf("create of the recovered cell answers %v", again)
 	}
 	if err := p.dial(ctx); err != nil {
 		return err

@@ -299,8 +299,11 @@ func mounts(ctx context.Context, k *kit) error {
 		return err
 	}
 	b, err := os.ReadFile(filepath.Join(p.work, "d", "from-cell"))
-	if err != nil || string(b) != "cell\n" || out != "host" {
-		return fmt.Errorf("the workspace is not shared: the cell read %q, the host %q: %v", out, b, err)
+	if err != nil {
+		return fmt.Errorf("the workspace is not shared: %w", err)
+	}
+	if string(b) != "cell\n" || out != "host" {
+		return fmt.Errorf("the workspace is not shared: the cell read %q, the host %q", out, b)
 	}
 	return nil
 }

@@ -110,6 +110,7 @@ func serveMain(args []string, version string, stderr io.Writer) error {
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	debug.SetGCPercent(20) // resident memory counts here, not speed
 	// A handler, unlike ignoring, is not inherited by the workload.
+	unignore()
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -130,7 +131,7 @@ func compile(data []byte) (*compiled, []*pluginv1.Diagnostic) {
 
 // why is a pattern's error without the pattern, which the operator sees anyway.
 func why(err error) string {
-	if e, ok := err.(*syntax.Error); ok {
+	if e, ok := errors.AsType[*syntax.Error](err); ok {
 		return fmt.Sprintf("%s: %s", e.Code, e.Expr)
 	}
 	return err.Error()

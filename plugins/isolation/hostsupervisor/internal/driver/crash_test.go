@@ -68,7 +68,7 @@ func TestAKilledAgentTakesAllAlong(t *testing.T) {
 			spec.Network.Mode = tt.mode
 			c := r.create(spec)
 			conn := r.link(c)
-			mark := filepath.Base(r.dir)
+			mark := r.host
 			r.begin(conn, c, "s", "(setsid sh -c 'sleep 1000; : "+mark+"' &); (sh -c 'trap \"\" TERM HUP; sleep 1000; : "+mark+"' &); sleep 1000; : "+mark)
 			until(t, "three shells", func() bool { return len(r.processes(": "+mark)) >= 3 })
 			h, err := proc.Open(handleOf(t, c.GetRef()).Process)
@@ -126,14 +126,12 @@ func TestADriverThatDiesWhileItStartsCells(t *testing.T) {
 			}
 		}
 		// The host calls again with the same spec, or gives up.
-		spec := &pluginv1.CellSpec{}
 		for i, id := range ids {
 			if i%2 == 0 {
 				r.destroy(id)
 				continue
 			}
-			spec = respec(r, id)
-			c := r.create(spec)
+			c := r.create(respec(r, id))
 			if got := r.say(r.link(c), c, "s", "echo yes"); got != "yes\n" {
 				t.Errorf("round %d: the cell that was made again says %q", round, got)
 			}

@@ -25,7 +25,7 @@ const nobody = 65534
 
 // rig is one driver process with its directories.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string // short; holds link directories, volumes and the driver's state
 	host   string
 	uid    uint32 // of the driver; 0 = the test's own
@@ -38,7 +38,7 @@ type rig struct {
 }
 
 // block is a config block as the host sends it: defaults filled in.
-func block(t *testing.T, change map[string]any) []byte {
+func block(t testing.TB, change map[string]any) []byte {
 	t.Helper()
 	all := map[string]any{}
 	for _, a := range (&Driver{}).Describe().GetSchema().GetAttributes() {
@@ -59,14 +59,14 @@ func block(t *testing.T, change map[string]any) []byte {
 }
 
 // newRig starts a driver process.
-func newRig(t *testing.T, uid uint32, change map[string]any) *rig {
+func newRig(t testing.TB, uid uint32, change map[string]any) *rig {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "al")
+	dir, err := os.MkdirTemp(agent.dir, "r")
 	if err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256([]byte(dir))
-	config := map[string]any{"cgroup_parent": "altest-" + hex.EncodeToString(sum[:4])}
+	config := map[string]any{"cgroup_parent": groupsOf() + hex.EncodeToString(sum[:4])}
 	maps.Copy(config, change)
 	r := &rig{t: t, dir: dir, host: "host-of-" + filepath.Base(dir), uid: uid, config: block(t, config)}
 	if err := os.Mkdir(r.state(), 0o700); err != nil {
@@ -243,7 +243,7 @@ func (r *rig) destroy(id string) {
 }
 
 // handleOf reads the driver's own words in a ref.
-func handleOf(t *testing.T, ref *pluginv1.CellRef) handle {
+func handleOf(t testing.TB, ref *pluginv1.CellRef) handle {
 	t.Helper()
 	h, err := parseHandle(ref.GetDriverState())
 	if err != nil {
@@ -263,7 +263,7 @@ func until(t *testing.T, what string, ok func() bool) {
 }
 
 // asRoot ends a test that needs root; CI makes that a failure.
-func asRoot(t *testing.T) {
+func asRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() == 0 {
 		return

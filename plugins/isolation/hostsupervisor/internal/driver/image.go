@@ -135,5 +135,5 @@ func stampOf(st os.FileInfo) (stamp, error) {
 	case sys.Uid != 0 && int(sys.Uid) != os.Geteuid():
 		return stamp{}, fmt.Errorf("it belongs to uid %d", sys.Uid)
 	}
-	return stamp{uint64(sys.Dev), sys.Ino, sys.Size, sys.Mtim, sys.Ctim}, nil
+	return stamp{sys.Dev, sys.Ino, sys.Size, sys.Mtim, sys.Ctim}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,9 +25,9 @@ import (
 const serveEnv = "AIRLOCK_TEST_SERVE"
 
 // built is what the tests run cells with.
-type built struct{ agent, sum string }
+type built struct{ dir, agent, sum string }
 
-var agent built //nolint:gochecknoglobals // built once for all tests of the package
+var agent built // built once for all tests of the package
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
@@ -41,16 +42,15 @@ func testMain(m *testing.M) int {
 	}
 	if err == nil {
 		defer os.RemoveAll(dir)
-		agent, err = build(filepath.Join(dir, "airlock-cell"))
+		agent, err = build(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "build the cell agent:", err)
 		return 1
 	}
-	before := traces()
 	code := m.Run()
-	if after := traces(); after != before {
-		fmt.Fprintf(os.Stderr, "the tests left something behind:\nbefore: %s\nafter:  %s\n", before, after)
+	if left := traces(); left != "" {
+		fmt.Fprintf(os.Stderr, "the tests left something behind:\n%s", left)
 		code = 1
 	}
 	if err := goleak.Find(); err != nil {
@@ -62,7 +62,8 @@ func testMain(m *testing.M) int {
 
 // build builds the cell agent as it is shipped. The package is named here and
 // nowhere imported.
-func build(to string) (built, error) {
+func build(dir string) (built, error) {
+	to := filepath.Join(dir, "airlock-cell")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to, "github.com/airlock-host/airlock/host/cmd/airlock-cell")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -73,7 +74,7 @@ func build(to string) (built, error) {
 		return built{}, err
 	}
 	sum := sha256.Sum256(b)
-	return built{to, hex.EncodeToString(sum[:])}, os.Chmod(to, 0o755)
+	return built{dir, to, hex.EncodeToString(sum[:])}, os.Chmod(to, 0o755)
 }
 
 func serveDriver(socket string) int {
@@ -91,21 +92,33 @@ func serveDriver(socket string) int {
 	return 0
 }
 
-// traces is what a cell of these tests could leave on the machine: groups,
+// groupsOf begins the names of the groups of this run; others may be running.
+func groupsOf() string { return fmt.Sprintf("altest-%d-", os.Getpid()) }
+
+// traces is what cells of these tests have left on the machine: groups,
 // mounts, and processes of the cell agent that was built here.
 func traces() string {
 	var b bytes.Buffer
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() && bytes.Contains([]byte(filepath.Base(p)), []byte("altest-")) {
+		if err == nil && d.IsDir() && strings.HasPrefix(filepath.Base(p), groupsOf()) {
 			fmt.Fprintln(&b, "group", p)
 		}
 		return nil
 	})
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	fmt.Fprintln(&b, "mounts", bytes.Count(mounts, []byte("\n")))
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, agent.dir) {
+			fmt.Fprint(&b, "mount ", line)
+		}
+	}
+	// By the file itself: in a cell it has another path.
+	own, err := os.Stat(agent.agent)
+	if err != nil {
+		fmt.Fprintln(&b, err)
+	}
 	procs, _ := filepath.Glob("/proc/[0-9]*/exe")
 	for _, p := range procs {
-		if exe, err := os.Readlink(p); err == nil && exe == agent.agent {
+		if exe, err := os.Stat(p); err == nil && os.SameFile(exe, own) {
 			fmt.Fprintln(&b, "process", p)
 		}
 	}

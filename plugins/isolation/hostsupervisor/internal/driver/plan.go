@@ -15,9 +15,6 @@ import (
 	"github.com/airlock-host/airlock/sdk/plugin"
 )
 
-// noLimits is a group for something that is no cell.
-var noLimits = cgroup.Limits{} //nolint:gochecknoglobals // a constant, which a struct cannot be
-
 const (
 	notAsked      = "not-enforced:no limit was set"
 	diskUnlimited = "not-enforced:volumes are directories of the machine, without a quota"

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/cgroup"
 	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/stage"
 )
 
@@ -65,7 +66,7 @@ func (d *Driver) tryStart(ctx context.Context, in *instance, l level, grouped bo
 	}
 	if grouped {
 		name := fmt.Sprintf("probe-%d", os.Getpid())
-		g, _, err := in.groups.Create(name, noLimits)
+		g, _, err := in.groups.Create(name, cgroup.Limits{})
 		if err != nil {
 			return err
 		}

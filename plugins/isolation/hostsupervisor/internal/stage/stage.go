@@ -74,7 +74,7 @@ type Report struct {
 // order of their paths, and gRPC and protobuf, which come later, take longer
 // than all that a stage does. main cannot come that early, so this is the one
 // init here; it does nothing in any other process.
-func init() { //nolint:gochecknoinits // see above
+func init() {
 	if len(os.Args) == 2 && os.Args[1] == Argument {
 		main()
 	}
