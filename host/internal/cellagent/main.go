@@ -6,11 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -108,7 +110,7 @@ func serveMain(args []string, version string, stderr io.Writer) error {
 	}
 	os.Clearenv()
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	debug.SetGCPercent(20) // resident memory counts here, not speed
+	smallLater()
 	// A handler, unlike ignoring, is not inherited by the workload.
 	unignore()
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
@@ -119,6 +121,18 @@ func serveMain(args []string, version string, stderr io.Writer) error {
 		return err
 	}
 	return a.Run(ctx)
+}
+
+// smallLater makes resident memory count more than speed, but for the start: a
+// collection in the middle of it costs as much as a good part of it.
+func smallLater() {
+	const startHeap = 16 << 20 // bytes; beyond it there are collections all the same
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(startHeap)
+	time.AfterFunc(slackTime, func() {
+		debug.SetGCPercent(20)
+		debug.SetMemoryLimit(math.MaxInt64)
+	})
 }
 
 // undumpable keeps the agent's memory, environment and descriptors from

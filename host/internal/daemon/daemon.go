@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,7 @@ import (
 )
 
 const (
+	gcPercent    = 50              // an idle host is small; see host_idle_rss_mb
 	flushTimeout = 5 * time.Second // rulings 5
 	grace        = 2 * time.Second // for requests that run at the end
 )
@@ -79,6 +81,7 @@ type host struct {
 // Run runs a host until the context ends; then every mission is suspended and
 // what was not delivered is flushed for at most five seconds.
 func Run(ctx context.Context, opts Options) (err error) {
+	debug.SetGCPercent(gcPercent)
 	h := &host{opts: opts, cfg: opts.Config, log: opts.Log, metrics: prometheus.NewRegistry()}
 	h.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defer func() { err = errors.Join(err, h.close()) }()

@@ -18,7 +18,11 @@ func page(limit int) int { return min(max(limit, 1), pageMax) }
 
 // queryAll reads all rows of a query into memory.
 func queryAll[T any](ctx context.Context, s *Store, query string, args []any, scan func(*sql.Rows) (T, error)) ([]T, error) {
-	rows, err := s.readers.QueryContext(ctx, query, args...)
+	stmt, err := s.prepared(ctx, query)
+	if err != nil {
+		return nil, s.readError(err)
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
 	if err != nil {
 		return nil, s.readError(err)
 	}
@@ -32,6 +36,22 @@ func queryAll[T any](ctx context.Context, s *Store, query string, args []any, sc
 		out = append(out, v)
 	}
 	return out, s.readError(rows.Err())
+}
+
+// prepared gives a statement that is prepared once a connection. The queries
+// are constants, and the few forms of a mission filter.
+func (s *Store) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
+	if stmt, ok := s.stmts.Load(query); ok {
+		return stmt.(*sql.Stmt), nil
+	}
+	stmt, err := s.readers.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if first, raced := s.stmts.LoadOrStore(query, stmt); raced {
+		return first.(*sql.Stmt), stmt.Close()
+	}
+	return stmt, nil
 }
 
 // readError translates what a closed pool says.

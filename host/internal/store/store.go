@@ -54,6 +54,7 @@ type Store struct {
 	blobs   blobDir
 	space   space
 	readers *sql.DB
+	stmts   sync.Map // query text -> *sql.Stmt of readers
 	w       *writer
 	fresh   bool
 
@@ -152,7 +153,7 @@ func (s *Store) open() error {
 		return errors.Join(err, c.close())
 	}
 	s.readers.SetMaxOpenConns(readerMax)
-	s.readers.SetMaxIdleConns(1)
+	s.readers.SetMaxIdleConns(readerMax)
 	s.readers.SetConnMaxIdleTime(readerIdle)
 	go s.w.run()
 	return nil

@@ -206,8 +206,11 @@ func waitSocket(ctx context.Context, link string, ended <-chan struct{}) error {
 	tick := time.NewTicker(lookPause)
 	defer tick.Stop()
 	for {
-		if conn, err := net.Dial("unix", name); err == nil {
-			return conn.Close()
+		var st unix.Stat_t // far cheaper than a dial, and the socket appears only once it accepts
+		if unix.Fstatat(dir, filepath.Base(link), &st, 0) == nil {
+			if conn, err := net.Dial("unix", name); err == nil {
+				return conn.Close()
+			}
 		}
 		select {
 		case <-tick.C:
