@@ -3,9 +3,12 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -138,4 +141,48 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("abort: %d", code)
 	}
 	r.reaches("second", "done")
+}
+
+func TestWarmCells(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, settings{agent: "warm = 2"})
+	r.until("two cells wait", func() bool { return len(cellPids(r.dir, true)) == 2 })
+	r.dispatch("m", "sleep 300")
+	r.reaches("m", "running")
+	r.until("the taken cell was replaced", func() bool { return len(cellPids(r.dir, true)) == 3 })
+	// A planned stop leaves only the cell that holds work.
+	r.end(syscall.SIGTERM)
+	r.until("the waiting cells are gone", func() bool { return len(cellPids(r.dir, true)) == 1 })
+	r.start()
+	r.sees("m", "mission.suspended", "mission.reconnected", "mission.resumed")
+}
+
+func TestASecondHostRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, settings{})
+	out, err := exec.Command(program, "serve", "--config", r.conf, "--cell-agent", filepath.Join(bin, "airlock-cell")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), fmt.Sprint(r.cmd.Process.Pid)) {
+		t.Errorf("a second host on the data directory: %v\n%s", err, out)
+	}
+	r.dispatch("m", "true")
+	r.reaches("m", "done")
+}
+
+func TestALatchedMissionWaitsForItsRestart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, settings{agent: "governance {\n restore = \"latched\"\n }"})
+	r.dispatch("m", writer)
+	r.until("it writes", func() bool { return r.size("main") > 0 })
+	r.end(syscall.SIGTERM)
+	r.start()
+	r.sees("m", "mission.suspended", "mission.reconnected", "mission.paused")
+	r.until("it is still", r.still)
+	if code := r.call("POST", "/api/v1/missions/m/resume", map[string]any{}, nil); code != http.StatusConflict {
+		t.Errorf("resume of a latched mission: %d", code)
+	}
+	if code := r.call("POST", "/tasks/m/control", map[string]any{"action": "restart"}, nil); code != http.StatusOK {
+		t.Errorf("restart: %d", code)
+	}
+	before := r.size("main")
+	r.until("it writes again", func() bool { return r.size("main") > before })
 }

@@ -18,7 +18,6 @@ type agent struct {
 	running map[*actor]bool
 	queue   []*slotWait // oldest first
 	warm    []*cells.Cell
-	making  int // warm cells that are being made
 }
 
 type slotWait struct {

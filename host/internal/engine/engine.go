@@ -56,7 +56,8 @@ type Engine struct {
 	bySess   map[string]*actor
 	draining bool
 
-	logs *logs
+	logs      *logs
+	warmTaken chan struct{} // cap 1: a warm cell was taken
 
 	capMu   sync.Mutex
 	capList []string
@@ -69,7 +70,7 @@ func New(opts Options) *Engine {
 		opts.Now = time.Now
 	}
 	e := &Engine{opts: opts, log: opts.Log, now: opts.Now, byName: map[string]*agent{},
-		missions: map[string]*actor{}, bySess: map[string]*actor{}, capCh: make(chan struct{})}
+		missions: map[string]*actor{}, bySess: map[string]*actor{}, capCh: make(chan struct{}), warmTaken: make(chan struct{}, 1)}
 	e.life, e.end = context.WithCancel(context.Background())
 	e.logs = newLogs(filepath.Join(opts.Config.DataDir, "sessions"))
 	for _, block := range opts.Config.Agents {

@@ -104,6 +104,12 @@ func (e *Engine) launch(a *actor) (*liveSession, error) {
 // claim binds a warm cell or lays a new one out, and journals the intent.
 func (e *Engine) claim(a *actor, sp spec) (*cells.Cell, error) {
 	c := a.agent.takeWarm(e.opts.Cells, sp.Cell)
+	if c != nil {
+		select {
+		case e.warmTaken <- struct{}{}:
+		default:
+		}
+	}
 	if c == nil {
 		var err error
 		if c, err = e.opts.Cells.Prepare(sp.Cell); err != nil {

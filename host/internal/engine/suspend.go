@@ -52,6 +52,7 @@ func (e *Engine) Suspend(ctx context.Context) error {
 		}()
 	}
 	wg.Wait()
+	e.endWarm(ctx)
 	return errors.Join(errs...)
 }
 

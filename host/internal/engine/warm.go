@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/airlock-host/airlock/host/internal/cells"
@@ -21,6 +22,9 @@ func (g *agent) takeWarm(m *cells.Manager, want cells.Spec) *cells.Cell {
 	return nil
 }
 
+// warmRetry is how soon a warm cell that could not be made is tried again.
+const warmRetry = time.Second
+
 // keepWarm makes cells ahead of their missions, as many as each agent asks
 // for, and takes up the cells whose end failed before.
 func (e *Engine) keepWarm(ctx context.Context) {
@@ -28,10 +32,29 @@ func (e *Engine) keepWarm(ctx context.Context) {
 		for _, g := range e.agents {
 			e.fillWarm(ctx, g)
 		}
-		if wait(ctx, time.Second) != nil {
+		select {
+		case <-ctx.Done():
 			return
+		case <-e.warmTaken:
+		case <-time.After(warmRetry):
 		}
 	}
+}
+
+// endWarm ends the cells that wait for a mission; a host that goes away on
+// purpose leaves only cells that hold work.
+func (e *Engine) endWarm(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, g := range e.agents {
+		g.mu.Lock()
+		waiting := g.warm
+		g.warm = nil
+		g.mu.Unlock()
+		for _, c := range waiting {
+			wg.Go(func() { e.endCell(ctx, c) })
+		}
+	}
+	wg.Wait()
 }
 
 func (e *Engine) fillWarm(ctx context.Context, g *agent) {
