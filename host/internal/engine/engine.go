@@ -115,12 +115,15 @@ func (e *Engine) actor(id string) *actor {
 	return e.missions[id]
 }
 
-// live lists the actors, oldest first.
+// live lists the missions that are open, oldest first. One that is just being
+// opened is not among them: nothing of it but its id may be read yet.
 func (e *Engine) live() []*actor {
 	e.mu.RLock()
 	list := make([]*actor, 0, len(e.missions))
 	for _, a := range e.missions {
-		list = append(list, a)
+		if a.view.Load() != nil {
+			list = append(list, a)
+		}
 	}
 	e.mu.RUnlock()
 	sortActors(list)

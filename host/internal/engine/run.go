@@ -263,6 +263,10 @@ func startFrame(m *mission.Mission, c *cells.Cell, p *pluginv1.LaunchPlan) *cell
 	if f.Cwd == "" {
 		f.Cwd = facts.GetWorkspace()
 	}
+	if _, set := p.GetEnv()["HOME"]; !set && f.Cwd != "" {
+		// A uid of uid_range has no home directory of its own.
+		f.Env = append(f.Env, "HOME="+f.Cwd)
+	}
 	for name, value := range p.GetEnv() {
 		f.Env = append(f.Env, name+"="+value)
 	}
