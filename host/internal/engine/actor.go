@@ -80,6 +80,14 @@ func (a *actor) state() *mission.Mission {
 	return &mission.Mission{ID: a.id}
 }
 
+// settled is the state after a commit that is under way: its event may have
+// reached the orchestrator already, so an older answer would contradict it.
+func (a *actor) settled() mission.Mission {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.m
+}
+
 // next gives a channel that is closed at the next commit.
 func (a *actor) next() <-chan struct{} {
 	a.chMu.Lock()

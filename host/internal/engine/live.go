@@ -50,6 +50,7 @@ func (e *Engine) newLive(a *actor, c *cells.Cell, conn *cell.Conn, plan *pluginv
 	s := &liveSession{eng: e, a: a, cell: c, plan: plan, spec: sp, gen: m.Generation, id: m.SessionID, log: sess.Log}
 	s.conn.Store(conn)
 	sess.SetLive(s)
+	a.sess.Store(s)
 	s.rt = newRuntimeLink(s)
 	s.touch()
 	return s, nil
@@ -62,11 +63,9 @@ func (s *liveSession) touch() { s.touched.Store(s.eng.now().UnixNano()) }
 func (e *Engine) follow(ctx context.Context, a *actor, s *liveSession) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a.sess.Store(s)
 	rtDone := make(chan struct{})
 	go func() { defer close(rtDone); s.rt.run(ctx) }()
 	defer func() { cancel(); <-rtDone }()
-	s.matchPause(ctx)
 	for {
 		conn := s.conn.Load()
 		ended := s.serve(ctx, conn)
@@ -79,19 +78,6 @@ func (e *Engine) follow(ctx context.Context, a *actor, s *liveSession) {
 		if !s.redial(ctx) {
 			return
 		}
-	}
-}
-
-// matchPause makes the cell frozen or running as the mission's state says.
-func (s *liveSession) matchPause(ctx context.Context) {
-	s.a.ops.Lock()
-	defer s.a.ops.Unlock()
-	var err error
-	if s.a.state().Paused {
-		err = s.eng.opts.Cells.Freeze(ctx, s.cell)
-	}
-	if err != nil {
-		s.eng.log.Error("cell could not be frozen", "mission", s.a.id, "error", err)
 	}
 }
 

@@ -53,15 +53,18 @@ func (e *Engine) Pause(ctx context.Context, id, actor, reason string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
 	defer cancel()
-	s := a.sess.Load()
-	if s != nil {
-		if err := e.opts.Cells.Freeze(ctx, s.cell); err != nil {
+	// In every other phase nothing of the mission runs, and its start looks at
+	// the pause before it starts anything.
+	c := a.cell()
+	freeze := c != nil && a.state().Phase == mission.PhaseLive
+	if freeze {
+		if err := e.opts.Cells.Freeze(ctx, c); err != nil {
 			return unavailable(fmt.Errorf("the cell could not be frozen: %w", err))
 		}
 	}
 	err = a.commit(func(m *mission.Mission) ([]mission.Fact, error) { return m.Pause(actor, reason) }, nil)
-	if err != nil && s != nil {
-		if terr := e.opts.Cells.Thaw(ctx, s.cell); terr != nil {
+	if err != nil && freeze {
+		if terr := e.opts.Cells.Thaw(ctx, c); terr != nil {
 			e.log.Error("cell could not be thawed after a failed pause", "mission", id, "error", terr)
 		}
 	}

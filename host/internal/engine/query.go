@@ -12,8 +12,8 @@ import (
 // find reads a mission, live or ended.
 func (e *Engine) find(ctx context.Context, id string) (*mission.Mission, error) {
 	if a := e.actor(id); a != nil {
-		if m := a.state(); m.JournalUUID != "" {
-			return m, nil
+		if m := a.settled(); m.JournalUUID != "" {
+			return &m, nil
 		}
 	}
 	r, err := e.opts.Store.Mission(ctx, id)
@@ -71,7 +71,7 @@ func (e *Engine) Missions(ctx context.Context, f store.MissionFilter) ([]mission
 func (e *Engine) Owned() []Owned {
 	var list []Owned
 	for _, a := range e.live() {
-		m := a.state()
+		m := a.settled()
 		if m.Origin != mission.OriginOrchestrator || m.Terminal() || m.JournalUUID == "" {
 			continue
 		}

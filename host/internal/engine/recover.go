@@ -166,27 +166,46 @@ func (e *Engine) rejoin(ctx context.Context, a *actor, c *cells.Cell) (*liveSess
 	case gone:
 		return nil, fmt.Errorf("%w the host's absence: %s", errGone, lostWords(st))
 	}
-	if m.Paused { // the cell stays frozen, and so its agent cannot speak yet
+	if m.Paused { // its agent cannot speak until it is resumed
+		if err := e.opts.Cells.Freeze(ctx, c); err != nil {
+			e.log.Warn("paused cell could not be frozen again", "mission", a.id, "error", err)
+		}
 		if err := a.insist(e.reconnect(a, "ckpt-"+newUUID(), m.ResumeOffset), nil); err != nil || a.state().Terminal() {
 			return nil, err
 		}
-		if err := a.untilNotPaused(a.launchCtx); err != nil {
-			return nil, err
-		}
 	}
-	// A crash may lie between a freeze and its journal entry.
-	if err := e.opts.Cells.Thaw(ctx, c); err != nil {
-		return nil, fmt.Errorf("thaw the cell: %w", err)
+	s, conn, err := e.redialCell(ctx, a, c, m.Paused)
+	if err == nil && conn != nil && s == nil {
+		s, err = e.startSession(ctx, a, c, conn)
 	}
-	conn, err := e.dial(ctx, c)
-	if err != nil {
-		return nil, fmt.Errorf("%w, or its agent does not answer: %w", errGone, err)
-	}
-	s, err := e.reattach(ctx, a, c, conn, m.Paused)
-	if err != nil || s == nil {
+	if s == nil && conn != nil {
 		conn.Close()
 	}
 	return s, err
+}
+
+// redialCell opens the link to a cell that lives and says that the mission is
+// reconnected. A start that had not come to its end gives a connection and no
+// session.
+func (e *Engine) redialCell(ctx context.Context, a *actor, c *cells.Cell, reconnected bool) (*liveSession, *cell.Conn, error) {
+	if err := a.lockRunning(a.launchCtx); err != nil {
+		return nil, nil, err
+	}
+	defer a.ops.Unlock()
+	// A crash may lie between a freeze and its journal entry.
+	if err := e.opts.Cells.Thaw(ctx, c); err != nil {
+		return nil, nil, fmt.Errorf("thaw the cell: %w", err)
+	}
+	conn, err := e.dial(ctx, c)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w, or its agent does not answer: %w", errGone, err)
+	}
+	s, err := e.reattach(ctx, a, c, conn, reconnected)
+	if err != nil || a.state().Terminal() {
+		conn.Close()
+		return nil, nil, err
+	}
+	return s, conn, nil
 }
 
 // findCell asks the driver until it answers: a silent driver never means lost.
@@ -218,12 +237,21 @@ func (e *Engine) reattach(ctx context.Context, a *actor, c *cells.Cell, conn *ce
 		return nil, fmt.Errorf("%w: its agent does not know the session any more", errGone)
 	}
 	if !reconnected {
+		sp, err := frozen(m.Spec)
+		if err != nil {
+			return nil, err
+		}
+		if sp.Restore == "latched" && m.Phase == mission.PhaseLive {
+			if err := e.opts.Cells.Freeze(ctx, c); err != nil { // before it is said
+				return nil, fmt.Errorf("freeze the cell: %w", err)
+			}
+		}
 		if err := a.insist(e.reconnect(a, "ckpt-"+newUUID(), offset), nil); err != nil || a.state().Terminal() {
 			return nil, err
 		}
 	}
 	if m.Phase == mission.PhaseStarting {
-		return e.startSession(ctx, a, c, conn)
+		return nil, nil
 	}
 	plan, err := storedPlan(c)
 	if err != nil {

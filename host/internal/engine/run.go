@@ -181,12 +181,15 @@ func (e *Engine) startSession(ctx context.Context, a *actor, c *cells.Cell, conn
 	if err != nil {
 		return nil, err
 	}
-	if a.latch.Load() {
-		return nil, errStopped
-	}
 	if c.Plan, err = proto.Marshal(plan); err != nil {
 		return nil, err
 	}
+	// From here until the session's handle is there, a pause has to wait: before,
+	// nothing runs; after, it can freeze what does.
+	if err := a.lockRunning(ctx); err != nil {
+		return nil, err
+	}
+	defer a.ops.Unlock()
 	if _, err := conn.Start(ctx, startFrame(m, c, plan)); err != nil {
 		return nil, fmt.Errorf("start the session: %w", err)
 	}
@@ -316,6 +319,21 @@ func rootStatus(err error) error {
 		return st.GRPCStatus().Err()
 	}
 	return err
+}
+
+// lockRunning takes the lock over operations at a moment at which the mission
+// is not paused.
+func (a *actor) lockRunning(ctx context.Context) error {
+	for {
+		if err := a.untilNotPaused(ctx); err != nil {
+			return err
+		}
+		a.ops.Lock()
+		if !a.state().Paused {
+			return nil
+		}
+		a.ops.Unlock()
+	}
 }
 
 // untilNotPaused waits while an operator holds the mission.

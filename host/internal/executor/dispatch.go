@@ -51,6 +51,7 @@ func (x *Executor) Dispatch(w http.ResponseWriter, r *http.Request) {
 		if !x.configured() {
 			why = "no orchestrator is configured on this host"
 		}
+		w.Header().Set("Connection", "close") // the body is not waited for
 		problem{Type: "executor-unavailable", Status: 503, Detail: why}.write(w)
 		return
 	}

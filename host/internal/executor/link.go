@@ -26,6 +26,7 @@ func (x *Executor) runLink(ctx context.Context) {
 			b.reset()
 		}
 		if errors.Is(err, errPlanned) {
+			x.letGo(ctx)
 			continue
 		}
 		wait := b.wait()
@@ -39,6 +40,23 @@ func (x *Executor) runLink(ctx context.Context) {
 		x.setLink(func(l *linkState) { l.backoff = 0 })
 	}
 	<-ctx.Done()
+}
+
+// letGo waits a moment until serve shows that it has let go of the socket that
+// was just closed. Serve keeps one socket per executor, and the late end of an
+// old one would take the new one down with it.
+func (x *Executor) letGo(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, x.opt.Timings.CloseWait)
+	defer cancel()
+	for ctx.Err() == nil {
+		if up, err := x.serve.connected(ctx, x.opt.Timings.CloseWait, x.opt.ID); err != nil || !up {
+			return
+		}
+		select {
+		case <-time.After(unackedPoll):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // sleep waits, unless an operator asks for a reconnect.
