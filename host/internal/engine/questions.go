@@ -96,7 +96,8 @@ func inputKey(hitlID string) string { return "hitl:" + hitlID }
 func (e *Engine) Questions() []mission.Question {
 	list := []mission.Question{}
 	for _, a := range e.live() {
-		list = append(list, a.state().Questions...)
+		m := a.settled()
+		list = append(list, m.Questions...)
 	}
 	slices.SortStableFunc(list, func(x, y mission.Question) int { return x.AskedAt.Compare(y.AskedAt) })
 	return list
@@ -117,7 +118,7 @@ func (e *Engine) Answer(ctx context.Context, hitlID, actor, text string) error {
 	}
 	a.ops.Lock()
 	defer a.ops.Unlock()
-	m := a.state()
+	m := a.settled()
 	q, open := m.Question(hitlID)
 	switch {
 	case !open:
@@ -163,7 +164,7 @@ func (a *actor) untilConnected(ctx context.Context) error {
 
 func (e *Engine) asking(hitlID string) (*actor, error) {
 	for _, a := range e.live() {
-		m := a.state()
+		m := a.settled() // whoever answers has seen the question already
 		if _, open := m.Question(hitlID); open {
 			return a, nil
 		}
