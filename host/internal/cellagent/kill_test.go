@@ -128,13 +128,15 @@ func onlyItsOwn(t *testing.T, a *agent) {
 		start(t, c, a.sh(id, fmt.Sprintf(`(setsid sh -c 'sleep 1000 & echo $! > %[1]s/%[2]s.tmp; mv %[1]s/%[2]s.tmp %[1]s/%[2]s; wait' &); sleep 1000 & wait`, dir, id)))
 		eventually(t, "the detached process of "+id, func() bool { return exists(filepath.Join(dir, id)) })
 	}
-	before := len(a.survivors())
+	// Each has two shells and two sleepers, once the shells have done forking.
+	const each = 4
+	eventually(t, "both sessions have all of their processes", func() bool { return len(a.survivors()) == 2*each })
 	if err := c.Kill(long(t), "one", 0, 1); err != nil {
 		t.Fatal(err)
 	}
 	after := a.survivors()
-	if len(after)*2 != before {
-		t.Errorf("%d of %d processes are alive after one of two equal sessions was killed", len(after), before)
+	if len(after) != each {
+		t.Errorf("%d of %d processes are alive after one of two equal sessions was killed", len(after), 2*each)
 	}
 	if e := event(t, c, exited); e.GetSessionId() != "one" {
 		t.Errorf("exited %v", e)
