@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,19 +19,26 @@ import (
 	"golang.org/x/term"
 )
 
-// detachKey is ctrl-].
-const detachKey = 0x1d
+// detachKey is ctrl-], interruptKey ctrl-c.
+const (
+	detachKey    = 0x1d
+	interruptKey = 0x03
+)
 
 func (a *app) attachCommand() *cobra.Command {
-	var watch bool
+	var watch, write bool
 	var at uint64
 	cmd := &cobra.Command{
 		Use: "attach MISSION", Short: "sit down at a mission's terminal", Args: cobra.ExactArgs(1),
 		Long: `Attach this terminal to a mission's session. ctrl-] detaches; the mission goes
-on. One at a time may type, any number may watch (--watch).`,
-		Example: "  airlock mission attach m-abc123\n  airlock mission attach m-abc123 --watch",
+on. One at a time may type, any number may watch. At a terminal the writer slot
+is taken if it is free and yours to take, else you watch; --write insists on it
+and --watch leaves it alone. What is not a terminal types (--watch: does not).`,
+		Example: "  airlock mission attach m-abc123\n  airlock mission attach m-abc123 --watch\n  echo yes | airlock mission attach m-abc123 --write",
 	}
+	cmd.Flags().BoolVar(&write, "write", false, "take the writer slot or fail: exit code 3 if somebody has it, 4 if you may not")
 	cmd.Flags().BoolVar(&watch, "watch", false, "watch only, type nothing")
+	cmd.MarkFlagsMutuallyExclusive("write", "watch")
 	cmd.Flags().Uint64Var(&at, "from", 0, "begin with the output at this byte")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, done, err := a.client()
@@ -42,7 +50,7 @@ on. One at a time may type, any number may watch (--watch).`,
 		if err != nil {
 			return err
 		}
-		t := &terminal{in: cmd.InOrStdin(), out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), write: !watch}
+		t := &terminal{in: cmd.InOrStdin(), out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), write: !watch, insist: write}
 		return named(t.attach(cmd.Context(), c, session, at), "session", session)
 	}
 	return cmd
@@ -71,6 +79,7 @@ type terminal struct {
 	in         io.Reader
 	out, notes io.Writer
 	write      bool
+	insist     bool // on the writer slot
 
 	mu   sync.Mutex
 	conn *websocket.Conn
@@ -87,12 +96,7 @@ func (t *terminal) send(kind int, data []byte) error {
 var errDetached = errors.New("detached")
 
 func (t *terminal) attach(ctx context.Context, c *client, session string, at uint64) error {
-	path := fmt.Sprintf("/ws/sessions/%s?from=%d", segment(session), at)
-	if t.write {
-		path += "&write=1"
-	}
-	var err error
-	if t.conn, err = c.socket(ctx, path); err != nil {
+	if err := t.open(ctx, c, fmt.Sprintf("/ws/sessions/%s?from=%d", segment(session), at)); err != nil {
 		return err
 	}
 	defer func() { _ = t.conn.Close() }()
@@ -108,11 +112,17 @@ func (t *terminal) attach(ctx context.Context, c *client, session string, at uin
 		return err
 	}
 	defer restore()
-	if t.write {
-		if raw {
-			fmt.Fprint(t.notes, "attached; ctrl-] detaches\r\n")
-			defer t.watchSize(ctx, fd)()
+	if raw {
+		how := "attached; ctrl-] detaches\r\n"
+		if !t.write {
+			how = "watching; ctrl-] or ctrl-c detaches\r\n"
 		}
+		fmt.Fprint(t.notes, how)
+	}
+	if raw && t.write {
+		defer t.watchSize(ctx, fd)()
+	}
+	if raw || t.write {
 		go func() { // reading standard input cannot be ended, the program does that
 			if t.typed(raw) {
 				cancel(errDetached)
@@ -132,14 +142,37 @@ func (t *terminal) attach(ctx context.Context, c *client, session string, at uin
 	}
 }
 
+// open takes the writer slot if that is wanted and possible. Somebody at a
+// terminal who cannot have it sees that and watches; what a program types must
+// not get lost.
+func (t *terminal) open(ctx context.Context, c *client, path string) (err error) {
+	if t.write {
+		t.conn, err = c.socket(ctx, path+"&write=1")
+		_, isTerminal := t.terminal()
+		if code := ExitCode(err); err == nil || t.insist || !isTerminal || code != ExitConflict && code != ExitNotAllowed {
+			return err
+		}
+		t.write = false
+		fmt.Fprintln(t.notes, err)
+	}
+	t.conn, err = c.socket(ctx, path)
+	return err
+}
+
+// terminal is the descriptor of the terminal that is typed at, if it is one.
+func (t *terminal) terminal() (fd int, ok bool) {
+	f, ok := t.in.(*os.File)
+	if !ok {
+		return 0, false
+	}
+	fd = int(f.Fd())
+	return fd, term.IsTerminal(fd)
+}
+
 // raw puts a terminal into raw mode. raw is false where there is none.
 func (t *terminal) raw() (restore func(), fd int, raw bool, err error) {
-	f, ok := t.in.(*os.File)
-	if !ok || !t.write {
-		return func() {}, 0, false, nil
-	}
-	fd = int(f.Fd()) //nolint:gosec // a descriptor
-	if !term.IsTerminal(fd) {
+	fd, ok := t.terminal()
+	if !ok {
 		return func() {}, 0, false, nil
 	}
 	state, err := term.MakeRaw(fd)
@@ -159,7 +192,8 @@ func (t *terminal) watchSize(ctx context.Context, fd int) (stop func()) {
 	go func() {
 		defer wg.Done()
 		for {
-			if cols, rows, err := term.GetSize(fd); err == nil {
+			// A terminal that nobody has given a size yet says 0 by 0.
+			if cols, rows, err := term.GetSize(fd); err == nil && cols > 0 && rows > 0 {
 				frame, _ := json.Marshal(map[string]any{"type": "resize", "cols": cols, "rows": rows})
 				_ = t.send(websocket.TextMessage, frame)
 			}
@@ -178,21 +212,31 @@ func (t *terminal) watchSize(ctx context.Context, fd int) (stop func()) {
 }
 
 // typed sends what is typed until the input ends; true: the detach key was
-// pressed. Only a terminal has one: a pipe's bytes all go through.
+// pressed. Only a terminal has one: a pipe's bytes all go through. Of somebody
+// who watches only the keys that detach count.
 func (t *terminal) typed(raw bool) bool {
 	buf := make([]byte, 4096)
+	keys := []byte{detachKey}
+	if !t.write {
+		keys = append(keys, interruptKey)
+	}
 	for {
 		n, err := t.in.Read(buf)
 		data := buf[:n]
-		if raw {
-			for i, b := range data {
-				if b == detachKey {
-					_ = t.send(websocket.BinaryMessage, data[:i])
-					return true
-				}
-			}
+		detach := false
+		if i := bytes.IndexAny(data, string(keys)); raw && i >= 0 {
+			data, detach = data[:i], true
 		}
-		if n > 0 && t.send(websocket.BinaryMessage, data) != nil || err != nil {
+		if !t.write {
+			data = nil
+		}
+		if detach {
+			if len(data) > 0 {
+				_ = t.send(websocket.BinaryMessage, data)
+			}
+			return true
+		}
+		if len(data) > 0 && t.send(websocket.BinaryMessage, data) != nil || err != nil {
 			return false
 		}
 	}

@@ -28,6 +28,10 @@ func TestLogs(t *testing.T) {
 	if r := sh.run("mission", "logs", "m1", "--from", "4").want(t, 0); r.out != "\x00\xff\n" {
 		t.Errorf("logs = %q", r.out)
 	}
+	r := sh.run("mission", "logs", "m1", "--from", "4", "--json").want(t, 0)
+	if got := r.object(t); got["from"] != 4.0 || got["data"] != "AP8K" {
+		t.Errorf("logs --json = %v", got)
+	}
 	var out, errs buffer
 	done := make(chan int, 1)
 	go func() {
@@ -55,11 +59,16 @@ type seat struct {
 
 func sit(t *testing.T, sh *shell, args ...string) *seat {
 	t.Helper()
+	return sitAt(t, pty.Winsize{Cols: 101, Rows: 33}, sh, args...)
+}
+
+func sitAt(t *testing.T, size pty.Winsize, sh *shell, args ...string) *seat {
+	t.Helper()
 	ptmx, tty, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pty.Setsize(ptmx, &pty.Winsize{Cols: 101, Rows: 33}); err != nil {
+	if err := pty.Setsize(ptmx, &size); err != nil {
 		t.Fatal(err)
 	}
 	s := &seat{ptmx, &buffer{}, make(chan int, 1)}
@@ -122,6 +131,21 @@ func TestAttachAtATerminal(t *testing.T) {
 	}
 }
 
+func TestAttachAtATerminalWithoutASize(t *testing.T) {
+	t.Parallel()
+	h := apitest.New(t)
+	h.Mission(t, "m1", "agent-01")
+	s := sitAt(t, pty.Winsize{}, alice(t, h), "mission", "attach", "--write", "m1")
+	eventually(t, "the attachment", func() bool { return strings.Contains(s.seen.String(), "attached; ctrl-]") })
+	s.press(t, "hello")
+	eventually(t, "the keys", func() bool { return h.Engine.Live("m1").Typed() == "hello" })
+	s.press(t, "\x1d")
+	if code := s.left(t); code != 0 || strings.Contains(s.seen.String(), "resize") || len(h.Engine.Live("m1").Sizes()) != 0 {
+		t.Errorf("exit code %d: %q, %v", code, s.seen.String(), h.Engine.Live("m1").Sizes())
+	}
+	s.press(t, "\n")
+}
+
 func TestAttachEndsWithTheSession(t *testing.T) {
 	t.Parallel()
 	h := apitest.New(t)
@@ -132,6 +156,26 @@ func TestAttachEndsWithTheSession(t *testing.T) {
 
 	// The seat is taken; watching is still possible.
 	sh.run("mission", "attach", "m1").want(t, ExitConflict).has(t, "somebody else types")
+	insists := sit(t, sh, "mission", "attach", "--write", "m1")
+	if code := insists.left(t); code != ExitConflict {
+		t.Errorf("--write without the slot: exit code %d", code)
+	}
+	viewer := sh.with("AIRLOCK_TOKEN", apitest.VicToken)
+	for _, keys := range []string{"typed\x03", "\x1d"} {
+		for name, second := range map[string]*seat{
+			"somebody types": sit(t, sh, "mission", "attach", "m1"), "a viewer": sit(t, viewer, "mission", "attach", "m1"),
+		} {
+			eventually(t, name+": watching", func() bool { return strings.Contains(second.seen.String(), "watching; ctrl-]") })
+			second.press(t, keys)
+			if code := second.left(t); code != 0 {
+				t.Errorf("%s: exit code %d: %q", name, code, second.seen.String())
+			}
+			second.press(t, "\n")
+		}
+	}
+	if got := h.Engine.Live("m1").Typed(); got != "" {
+		t.Errorf("a watcher typed %q", got)
+	}
 	var out, errs buffer
 	watched := make(chan int, 1)
 	go func() {
@@ -151,7 +195,8 @@ func TestAttachEndsWithTheSession(t *testing.T) {
 		t.Errorf("watcher: exit code %d: %s", code, errs.String())
 	}
 	s.press(t, "\n")
-	sh.with("AIRLOCK_TOKEN", apitest.VicToken).run("mission", "attach", "m1").want(t, ExitNotAllowed)
+	viewer.run("mission", "attach", "m1").want(t, ExitNotAllowed)
+	sh.run("mission", "attach", "--write", "--watch", "m1").want(t, ExitFailed).has(t, "watch")
 	sh.run("mission", "attach", "none").want(t, ExitNotFound)
 }
 

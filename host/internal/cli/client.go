@@ -47,8 +47,13 @@ func (a *app) client() (c *client, close func(), err error) {
 	}
 	if addr == "" {
 		addr = fallback
-		if conn, err := net.DialTimeout("unix", a.socket, time.Second); err == nil {
+		conn, err := net.DialTimeout("unix", a.socket, time.Second)
+		if err == nil {
 			_ = conn.Close()
+		}
+		// A socket that lets others in only is worth a word, unless there is a
+		// token to try.
+		if err == nil || errors.Is(err, os.ErrPermission) && token == "" {
 			addr = a.socket
 		}
 	}
@@ -229,7 +234,7 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return failf(ExitNotAllowed, "the operator socket %s lets only its operators in: list your uid in an operator block (uids), or use --addr and AIRLOCK_TOKEN", c.where)
 	}
-	return failf(ExitFailed, "the host at %s cannot be reached: %w\nis `airlock serve` running? --addr or AIRLOCK_ADDR says where it is", c.where, err)
+	return failf(ExitFailed, "no host answers at %s: is `airlock serve` running? --addr or AIRLOCK_ADDR says where it is (%w)", c.where, err)
 }
 
 // refused turns the host's refusal into an error with its exit code.

@@ -53,7 +53,7 @@ func TestDispatchWaitsAndPassesTheOutcomeOn(t *testing.T) {
 	sh := alice(t, h)
 	for id, code := range map[string]int{"good": 0, "bad": 3} {
 		done := make(chan result, 1)
-		go func() { done <- sh.run("mission", "dispatch", "x", "--id", id, "--logs", "--json") }()
+		go func() { done <- sh.run("mission", "dispatch", "x", "--id", id, "--follow", "--json") }()
 		eventually(t, "the mission", func() bool { _, err := h.Engine.Mission(t.Context(), id); return err == nil })
 		if err := h.Engine.Live(id).Print("out of " + id + "\n"); err != nil {
 			t.Fatal(err)
@@ -66,7 +66,7 @@ func TestDispatchWaitsAndPassesTheOutcomeOn(t *testing.T) {
 		if code != 0 {
 			want = ExitFailed
 		}
-		r.want(t, want).has(t, "out of "+id+"\n", `"exit_code"`)
+		r.want(t, want).has(t, "out of "+id+"\n", "mission "+id+"\n", `"exit_code"`)
 	}
 	sh.run("mission", "dispatch", "x", "--id", "slow", "--wait", "--timeout", "50ms").want(t, ExitTimedOut).has(t, "airlock status slow")
 }
@@ -84,7 +84,7 @@ func TestDispatchFromFiles(t *testing.T) {
 		}
 	}
 	write(`{"mission_id":"f1","objective":"from file","executor_filter":{"executor_id":null,"agent_id":"agent-02","capabilities":[]},"metadata":{"n":12345678901234567890}}`)
-	sh.run("mission", "dispatch", "--file", file).want(t, 0)
+	sh.run("mission", "dispatch", "-f", file).want(t, 0)
 	if v, err := h.Engine.Mission(t.Context(), "f1"); err != nil || v.Agent != "agent-02" || v.Objective != "from file" {
 		t.Errorf("mission = %+v, %v", v, err)
 	}
@@ -130,7 +130,10 @@ func TestQuestionsAndControl(t *testing.T) {
 	sh.run("control", "restart", "m1").want(t, ExitConflict).has(t, "ended")
 	sh.run("control", "pause").want(t, ExitFailed).has(t, "SIDECAR_ENDPOINT")
 	sh.run("control", "pause", "none").want(t, ExitNotFound).has(t, `"none"`)
-	sh.run("control", "dance").want(t, ExitFailed).has(t, "dance")
+	sh.run("control", "dance").want(t, ExitFailed).has(t, "dance", "airlock control --help")
+	sh.run("control", "pasue").want(t, ExitFailed).has(t, "Did you mean this?", "pause")
+	sh.run("mision").want(t, ExitFailed).has(t, "Did you mean this?", "mission")
+	sh.run("control").want(t, 0).has(t, "restart", "replan")
 }
 
 func TestStatusOfTheHost(t *testing.T) {
@@ -145,8 +148,27 @@ func TestStatusOfTheHost(t *testing.T) {
 			t.Errorf("%s is missing", key)
 		}
 	}
-	sh.run("status", "--follow").want(t, ExitFailed)
 	sh.run("status", "none").want(t, ExitNotFound).has(t, `there is no task "none"`)
+}
+
+func TestStatusFollowsTheHost(t *testing.T) {
+	t.Parallel()
+	h := apitest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errs buffer
+	done := make(chan int, 1)
+	go func() { done <- alice(t, h).start(ctx, strings.NewReader(""), &out, &errs, "status", "--follow") }()
+	eventually(t, "the first status", func() bool { return strings.Contains(out.String(), "0 have not ended") })
+	h.Mission(t, "m1", "agent-01")
+	eventually(t, "the change", func() bool { return strings.Contains(out.String(), "1 have not ended") })
+	cancel()
+	if code := <-done; code != ExitFailed {
+		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+	if n := strings.Count(out.String(), "have not ended"); n != 2 {
+		t.Errorf("%d snapshots for one change: %s", n, out.String())
+	}
 }
 
 func TestStatusFollowsToTheEnd(t *testing.T) {
@@ -185,7 +207,7 @@ func TestPluginsAndHostCommands(t *testing.T) {
 	if h.Plugins.Reloaded.Load() != 1 {
 		t.Error("the plugin was not reloaded once")
 	}
-	sh.run("drain", "--deadline", "1m").want(t, 0)
+	sh.run("drain", "--deadline", "1m").want(t, 0).has(t, "no new missions")
 	sh.run("reload").want(t, 0).has(t, "applied")
 	sh.run("version").want(t, 0).has(t, "airlock 1.2.3")
 	if got := sh.run("version", "--json").want(t, 0).object(t); got["version"] != "1.2.3" {
@@ -226,7 +248,7 @@ func TestWhereTheHostIs(t *testing.T) {
 	}
 	tcp := &shell{t, map[string]string{"AIRLOCK_TOKEN": apitest.AliceToken}, "/nonexistent"}
 	tcp.run("--addr", strings.TrimPrefix(h.REST, "http://"), "status").want(t, 0)
-	r := tcp.run("--addr", "127.0.0.1:1", "status").want(t, ExitFailed).has(t, "is `airlock serve` running?", "127.0.0.1:1")
+	r := tcp.run("--addr", "127.0.0.1:1", "status").want(t, ExitFailed).has(t, "no host answers at http://127.0.0.1:1: is `airlock serve` running?")
 	if strings.Contains(r.err, "livez") {
 		t.Errorf("the message names a route: %s", r.err)
 	}

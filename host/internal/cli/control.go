@@ -13,19 +13,20 @@ import (
 
 func (a *app) controlCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "control", Args: cobra.NoArgs, RunE: group, Short: "pause, resume, stop, restart or replan a task",
+		Use: "control", Short: "pause, resume, stop, restart or replan a task",
 		Long: `Control a task. TASK may be left out when SIDECAR_ENDPOINT names one.
 A stop cannot be refused: it latches the task, cuts its access and kills what
 runs, and answers with its receipt.`,
 		Example: "  airlock control stop m-abc123 --reason \"wrong branch\"\n  SIDECAR_ENDPOINT=http://127.0.0.1:8122/tasks/m-abc123 airlock control pause",
 	}
+	var subs []*cobra.Command
 	for action, short := range map[string]string{
 		"pause": "close the gate and freeze the cell", "resume": "go on after a pause", "stop": "stop for good, with a receipt",
 		"restart": "go on with a task that a restart of the host left stopped", "replan": "ask for another plan; dispatch waits until it is resumed",
 	} {
-		cmd.AddCommand(a.actionCommand(action, short))
+		subs = append(subs, a.actionCommand(action, short))
 	}
-	return cmd
+	return group(cmd, subs...)
 }
 
 func (a *app) actionCommand(action, short string) *cobra.Command {

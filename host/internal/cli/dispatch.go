@@ -16,7 +16,7 @@ import (
 type dispatchFlags struct {
 	id, agent, completion, metadata, file string
 	capabilities                          []string
-	wait, logs                            bool
+	wait, follow                          bool
 	timeout                               time.Duration
 }
 
@@ -27,9 +27,9 @@ func (a *app) dispatchCommand() *cobra.Command {
 		Long: `Start a mission on this host. What the objective means is the runtime's affair:
 for the command runtime it is the command. The orchestrator does not hear of
 missions that are started here.`,
-		Example: `  airlock mission dispatch "echo hello" --logs
+		Example: `  airlock mission dispatch "echo hello" --follow
   airlock mission dispatch "make test" --agent agent-01 --wait --timeout 10m
-  airlock mission dispatch --file mission.json`,
+  airlock mission dispatch -f mission.json`,
 	}
 	asJSON := jsonFlag(cmd)
 	f := cmd.Flags()
@@ -38,10 +38,10 @@ missions that are started here.`,
 	f.StringVar(&o.completion, "completion", "", "when it counts as done, in words")
 	f.StringSliceVar(&o.capabilities, "capability", nil, "what the agent must provide, e.g. isolation:vm")
 	f.StringVar(&o.metadata, "metadata", "", "file with a JSON object that goes along")
-	f.StringVar(&o.file, "file", "", "JSON file with the whole dispatch (- = standard input); flags win")
+	f.StringVarP(&o.file, "file", "f", "", "JSON file with the whole dispatch (- = standard input); flags win")
 	f.BoolVar(&o.wait, "wait", false, "come back when it has ended: 0 if it is done, else 1")
-	f.BoolVar(&o.logs, "logs", false, "print its output until it has ended; as --wait")
-	f.DurationVar(&o.timeout, "timeout", 0, "with --wait or --logs: how long at most (then exit code 5; the mission goes on)")
+	f.BoolVar(&o.follow, "follow", false, "print its output until it has ended; the exit code as with --wait")
+	f.DurationVar(&o.timeout, "timeout", 0, "with --wait or --follow: how long at most (then exit code 5; the mission goes on)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		body, err := o.body(cmd.InOrStdin(), args)
 		if err != nil {
@@ -69,14 +69,16 @@ missions that are started here.`,
 		} else if answer.Duplicate {
 			fmt.Fprintln(cmd.ErrOrStderr(), "the mission was known already; nothing was started")
 		}
-		if !o.wait && !o.logs {
+		if !o.wait && !o.follow {
 			if *asJSON {
 				return showJSON(cmd.OutOrStdout(), text)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), answer.MissionID)
 			return nil
 		}
-		if !*asJSON && !o.logs {
+		if o.follow { // standard output is the mission's
+			fmt.Fprintf(cmd.ErrOrStderr(), "mission %s\n", printable(answer.MissionID))
+		} else if !*asJSON {
 			fmt.Fprintln(cmd.OutOrStdout(), answer.MissionID)
 		}
 		return o.await(cmd, c, answer.MissionID, *asJSON)
@@ -92,8 +94,8 @@ func (o *dispatchFlags) await(cmd *cobra.Command, c *client, id string, asJSON b
 		ctx, cancel = context.WithTimeout(ctx, o.timeout)
 		defer cancel()
 	}
-	if o.logs {
-		if err := c.logs(ctx, id, 0, true, cmd.OutOrStdout()); err != nil {
+	if o.follow {
+		if err := c.logs(ctx, id, 0, true, &gapWriter{Writer: cmd.OutOrStdout(), notes: cmd.ErrOrStderr()}); err != nil {
 			return waited(err, id, o.timeout)
 		}
 	}

@@ -11,9 +11,7 @@ import (
 )
 
 func (a *app) hitlCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "hitl", Args: cobra.NoArgs, RunE: group, Short: "questions that missions ask a human"}
-	cmd.AddCommand(a.hitlListCommand(), a.respondCommand())
-	return cmd
+	return group(&cobra.Command{Use: "hitl", Short: "questions that missions ask a human"}, a.hitlListCommand(), a.respondCommand())
 }
 
 func (a *app) hitlListCommand() *cobra.Command {

@@ -30,6 +30,9 @@ func (a *app) drainCommand() *cobra.Command {
 			t.ResponseHeaderTimeout = 0 // as long as it takes
 		}
 		_, err = c.call(cmd.Context(), http.MethodPost, "/api/v1/drain", map[string]string{"deadline": deadline.String()})
+		if err == nil {
+			fmt.Fprintln(cmd.OutOrStdout(), "the host takes no new missions")
+		}
 		return err
 	}
 	return cmd

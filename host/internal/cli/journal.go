@@ -7,17 +7,19 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/airlock-host/airlock/host/internal/heads"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
 func (a *app) journalCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "journal", Args: cobra.NoArgs, RunE: group, Short: "read, export and verify the journals of tasks"}
-	cmd.AddCommand(a.eventsCommand(), a.exportCommand(), verifyCommand())
-	return cmd
+	return group(&cobra.Command{Use: "journal", Short: "read, export and verify the journals of tasks"},
+		a.eventsCommand(), a.exportCommand(), verifyCommand())
 }
 
 func (a *app) eventsCommand() *cobra.Command {
@@ -91,21 +93,31 @@ A file appears only when the export is whole and its chain is right.`,
 		if out == "-" {
 			return named(c.export(cmd.Context(), task, cmd.OutOrStdout()), "task", task)
 		}
-		return exportFile(out, func(w io.Writer) error { return named(c.export(cmd.Context(), task, w), "task", task) })
+		// Nothing half-written stays behind ^C.
+		ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
+		defer stop()
+		return exportFile(out, func(w io.Writer) error { return named(c.export(ctx, task, w), "task", task) })
 	}
 	return cmd
 }
 
-// exportFile writes beside the file and moves it there when it is whole.
+// exportFile writes beside the file and moves it there when it is whole. What
+// is no file (a pipe, /dev/null) is written to as it is, never replaced.
 func exportFile(path string, write func(io.Writer) error) (err error) {
-	tmp := path + ".part"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if info, serr := os.Stat(path); serr == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(f), f.Close())
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".airlock-export-*") // mode 0600
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(tmp)
+			_ = os.Remove(f.Name())
 		}
 	}()
 	if err = write(f); err == nil {
@@ -114,7 +126,7 @@ func exportFile(path string, write func(io.Writer) error) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(tmp, path)
+	return os.Rename(f.Name(), path)
 }
 
 // export copies the journal and verifies it on the way, up to the head that the
@@ -161,11 +173,17 @@ key's public half, key_file.pub), or one head as JSON
 		}
 		defer done()
 		head, err := verify(in, headFile, keyFile)
-		if *asJSON {
-			return errors.Join(err, showVerified(cmd.OutOrStdout(), head, headFile != "", err))
-		}
+		var bad error
 		if err != nil {
-			return failf(ExitFailed, "%s does not verify: %w", args[0], err)
+			bad = failf(ExitFailed, "%s does not verify: %w", args[0], err)
+		}
+		if *asJSON {
+			if err := showVerified(cmd.OutOrStdout(), head, headFile != "", err); err != nil {
+				return err
+			}
+		}
+		if bad != nil || *asJSON {
+			return bad
 		}
 		w := cmd.OutOrStdout()
 		fmt.Fprintln(w, "the journal is right")
@@ -187,6 +205,9 @@ key's public half, key_file.pub), or one head as JSON
 func openInput(stdin io.Reader, path string) (in io.ReadSeeker, done func(), err error) {
 	if path != "-" {
 		f, err := os.Open(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, nil, failf(ExitNotFound, "%w", err)
+		}
 		if err != nil {
 			return nil, nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 
 	"github.com/airlock-host/airlock/host/internal/api/apitest"
 	"github.com/airlock-host/airlock/host/internal/heads"
@@ -64,9 +65,28 @@ func TestExportAndVerify(t *testing.T) {
 		t.Error("two exports differ")
 	}
 	sh.run("journal", "export", "none", "-o", filepath.Join(dir, "none.jsonl")).want(t, ExitNotFound)
-	if left, _ := filepath.Glob(filepath.Join(dir, "none*")); len(left) != 0 {
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
 		t.Errorf("left: %v", left)
 	}
+
+	// What is no file is written to and stays what it is.
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan string, 1)
+	go func() {
+		got, _ := os.ReadFile(pipe)
+		read <- string(got)
+	}()
+	sh.run("journal", "export", "m/1", "-o", pipe).want(t, 0)
+	if got := <-read; got != string(text) {
+		t.Errorf("through a pipe came %d bytes of %d", len(got), len(text))
+	}
+	if info, err := os.Lstat(pipe); err != nil || info.Mode().Type() != os.ModeNamedPipe {
+		t.Errorf("the pipe is %v, %v now", info, err)
+	}
+	alone.run("journal", "verify", filepath.Join(dir, "none.jsonl")).want(t, ExitNotFound)
 
 	head, err := h.Engine.Head(t.Context(), "m/1")
 	if err != nil {
@@ -114,6 +134,7 @@ func TestExportAndVerify(t *testing.T) {
 	alone.run("journal", "verify", file, "--head", forged, "--key", pub).want(t, ExitFailed).has(t, "cannot be trusted")
 	otherSigned, otherPub := signedHeads(t, t.TempDir(), other)
 	alone.run("journal", "verify", file, "--head", otherSigned, "--key", otherPub).want(t, ExitFailed).has(t, "no head of task")
+	alone.run("journal", "verify", file, "--json", "--head", otherSigned, "--key", otherPub).want(t, ExitFailed).has(t, "no head of task")
 }
 
 func writeJSON(t *testing.T, path string, v any) {

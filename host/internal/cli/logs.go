@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,9 +19,11 @@ func (a *app) logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs MISSION", Short: "print a mission's output", Args: cobra.ExactArgs(1),
 		Long: `Print what a mission has written, byte for byte; with --follow until it ends.
-Where the oldest output was dropped (its log has a quota), this says so.`,
+Where the oldest output was dropped (its log has a quota), this says so.
+--json prints an object a line for each piece: {"from": OFFSET, "data": BASE64}.`,
 		Example: "  airlock mission logs m-abc123 --follow",
 	}
+	asJSON := cmd.Flags().Bool("json", false, "print one JSON object for each piece of output")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the session ends")
 	cmd.Flags().Uint64Var(&at, "from", 0, "begin at this byte")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -29,7 +32,11 @@ Where the oldest output was dropped (its log has a quota), this says so.`,
 			return err
 		}
 		defer done()
-		return c.logs(cmd.Context(), args[0], at, follow, &gapWriter{cmd.OutOrStdout(), cmd.ErrOrStderr()})
+		g := &gapWriter{Writer: cmd.OutOrStdout(), notes: cmd.ErrOrStderr()}
+		if *asJSON {
+			g.Writer = &pieces{w: g.Writer, at: &g.at}
+		}
+		return c.logs(cmd.Context(), args[0], at, follow, g)
 	}
 	return cmd
 }
@@ -38,11 +45,33 @@ Where the oldest output was dropped (its log has a quota), this says so.`,
 type gapWriter struct {
 	io.Writer
 	notes io.Writer
+	at    uint64 // where the next bytes belong
+}
+
+// pieces writes each piece of output as a JSON line.
+type pieces struct {
+	w  io.Writer
+	at *uint64
+}
+
+func (p *pieces) Write(data []byte) (int, error) {
+	text, err := json.Marshal(struct {
+		From uint64 `json:"from"`
+		Data []byte `json:"data"`
+	}{*p.at, data})
+	if err != nil {
+		return 0, err
+	}
+	if _, err := p.w.Write(append(text, '\n')); err != nil {
+		return 0, err
+	}
+	*p.at += uint64(len(data))
+	return len(data), nil
 }
 
 // logs copies a mission's output to w. With follow it waits for the session and
 // goes on to its end; a connection that breaks is made again.
-func (c *client) logs(ctx context.Context, id string, at uint64, follow bool, w io.Writer) error {
+func (c *client) logs(ctx context.Context, id string, at uint64, follow bool, w *gapWriter) error {
 	session, err := c.awaitSession(ctx, id, follow)
 	if err != nil || session == "" {
 		return err
@@ -102,7 +131,7 @@ func (c *client) awaitSession(ctx context.Context, id string, follow bool) (stri
 
 // copyLog copies output from an offset on and moves the offset. whole says that
 // the answer came to its end.
-func (c *client) copyLog(ctx context.Context, session string, at *uint64, follow bool, w io.Writer) (whole bool, err error) {
+func (c *client) copyLog(ctx context.Context, session string, at *uint64, follow bool, w *gapWriter) (whole bool, err error) {
 	path := fmt.Sprintf("/api/v1/sessions/%s/log?from=%d", segment(session), *at)
 	if follow {
 		path += "&follow=1"
@@ -113,11 +142,10 @@ func (c *client) copyLog(ctx context.Context, session string, at *uint64, follow
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if first, err := strconv.ParseUint(resp.Header.Get("Airlock-Log-From"), 10, 64); err == nil && first > *at {
-		if g, ok := w.(*gapWriter); ok {
-			fmt.Fprintf(g.notes, "[%d bytes of output are gone]\n", first-*at)
-		}
+		fmt.Fprintf(w.notes, "[%d bytes of output are gone]\n", first-*at)
 		*at = first
 	}
+	w.at = *at
 	n, err := io.Copy(w, resp.Body)
 	*at += uint64(n) //nolint:gosec // never negative
 	if err != nil {

@@ -14,11 +14,9 @@ import (
 )
 
 func (a *app) missionCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "mission", Args: cobra.NoArgs, RunE: group, Short: "dispatch missions and work with them"}
-	cmd.AddCommand(a.dispatchCommand(), a.listCommand(), a.showCommand(), a.logsCommand(), a.attachCommand(),
+	return group(&cobra.Command{Use: "mission", Short: "dispatch missions and work with them"}, a.dispatchCommand(), a.listCommand(), a.showCommand(), a.logsCommand(), a.attachCommand(),
 		a.killCommand(), a.verbCommand("pause", "hold a mission: nothing of it runs until it is resumed"),
 		a.verbCommand("resume", "let a paused mission go on"))
-	return cmd
 }
 
 func (a *app) listCommand() *cobra.Command {
@@ -215,6 +213,10 @@ func (a *app) verb(cmd *cobra.Command, verb, id, reason string, asJSON bool) err
 	if err := json.Unmarshal(text, &m); err != nil {
 		return err
 	}
+	if verb == "abort" && !m.terminal() {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s is being aborted\n", printable(m.MissionID))
+		return nil
+	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", printable(m.MissionID), m.State)
 	return nil
 }
@@ -271,16 +273,20 @@ func (c *client) signal(ctx context.Context, id, signal string) error {
 	return named(err, "session", session)
 }
 
-// session is the session of a mission.
+// session is the session of a mission. Its id is known before it is there: a
+// mission that was never started has none.
 func (c *client) session(ctx context.Context, id string) (string, error) {
 	var m mission
 	if _, err := c.get(ctx, "/api/v1/missions/"+segment(id), &m); err != nil {
 		return "", named(err, "mission", id)
 	}
-	if m.PTYSessionID == "" {
-		return "", failf(ExitConflict, "mission %q has no session yet (%s)", id, m.State)
+	if m.PTYSessionID != "" && m.StartedAt != nil {
+		return m.PTYSessionID, nil
 	}
-	return m.PTYSessionID, nil
+	if m.terminal() {
+		return "", failf(ExitConflict, "mission %q ended before it had a session (%s %s)", id, m.State, printable(m.StateReason))
+	}
+	return "", failf(ExitConflict, "mission %q has no session yet (%s)", id, m.State)
 }
 
 // waited says that a wait was over too soon.

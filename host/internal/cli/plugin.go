@@ -13,9 +13,8 @@ import (
 )
 
 func (a *app) pluginCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "plugin", Args: cobra.NoArgs, RunE: group, Short: "the host's plugins"}
-	cmd.AddCommand(a.pluginListCommand(), a.pluginInspectCommand(), a.pluginReloadCommand())
-	return cmd
+	return group(&cobra.Command{Use: "plugin", Short: "the host's plugins"},
+		a.pluginListCommand(), a.pluginInspectCommand(), lockCommand(), verifyPluginsCommand(), a.pluginReloadCommand())
 }
 
 // plugins reads every instance, as it came too.
@@ -58,17 +57,20 @@ func (a *app) pluginListCommand() *cobra.Command {
 			}
 			return showJSON(cmd.OutOrStdout(), text)
 		}
-		showPlugins(cmd.OutOrStdout(), list)
+		w := cmd.OutOrStdout()
+		if len(list) == 0 {
+			fmt.Fprintln(w, "the configuration has no plugin instances")
+		}
+		showPlugins(w, list, width(w))
 		return nil
 	}
 	return cmd
 }
 
-func showPlugins(w io.Writer, list []plugin) {
+func showPlugins(w io.Writer, list []plugin, columns int) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(w)
 	t := table{head: []string{"PLUGIN", "STATE", "VERSION", "PID", "RESTARTS", "REASON"}, wide: 5}
 	for _, p := range list {
 		pid := "-"
@@ -81,7 +83,7 @@ func showPlugins(w io.Writer, list []plugin) {
 		}
 		t.add(p.Ref, p.State, version, pid, fmt.Sprint(p.Restarts), p.Reason)
 	}
-	t.print(w)
+	t.fit(w, columns)
 }
 
 func (a *app) pluginInspectCommand() *cobra.Command {

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -49,5 +51,21 @@ Exit codes: 0 ok, 1 failed, 2 not found, 3 conflict, 4 not allowed, 5 timed out.
 	return root
 }
 
-// group is what a command does that only holds others.
-func group(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+// group makes a command that only holds others: by itself it prints its help,
+// and of a name that it does not have it says which ones are near.
+func group(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(subs...)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.SuggestionsMinimumDistance = 2 // cobra sets it for the root only
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			return failf(ExitFailed, "%s\n\nDid you mean this?\n\t%s\n", text, strings.Join(near, "\n\t"))
+		}
+		return failf(ExitFailed, "%s; %s --help lists them", text, cmd.CommandPath())
+	}
+	return cmd
+}

@@ -58,14 +58,17 @@ func (t *table) add(cells ...string) {
 }
 
 // print writes the table; on a terminal it is made to fit.
-func (t *table) print(w io.Writer) {
+func (t *table) print(w io.Writer) { t.fit(w, width(w)) }
+
+// fit writes the table into some columns (0: as wide as it is).
+func (t *table) fit(w io.Writer, limit int) {
 	widths := make([]int, len(t.head))
 	for _, row := range append([][]string{t.head}, t.rows...) {
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	if limit := width(w); limit > 0 {
+	if limit > 0 {
 		total := 2 * (len(widths) - 1)
 		for _, n := range widths {
 			total += n

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,19 +20,18 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status [TASK]", Short: "how the host is, or a task", Args: cobra.MaximumNArgs(1),
 		Long: `Show how the host is: what it cannot do and why, its agents, plugins, missions
-and questions. With TASK (or SIDECAR_ENDPOINT) show that task; --follow goes on
-with its events until it ends.`,
-		Example: "  airlock status\n  airlock status m-abc123 --follow",
+and questions. With TASK (or SIDECAR_ENDPOINT) show that task. --follow goes on:
+with the task's events until it ends, with the host's status whenever it has
+changed. --json prints {"version","ready","agents","plugins","orchestrator",
+"missions","questions"}, each as its route answers, or the task's status.`,
+		Example: "  airlock status\n  airlock status --json | jq '.plugins[] | select(.state != \"ready\")'\n  airlock status m-abc123 --follow",
 	}
 	asJSON := jsonFlag(cmd)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with the task's events until it ends")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on: with what changes of the host, or with the task's events until it ends")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		task, err := a.task(args)
 		if err != nil {
 			return err
-		}
-		if follow && task == "" {
-			return failf(ExitFailed, "--follow needs a task: airlock status TASK --follow")
 		}
 		c, done, err := a.client()
 		if err != nil {
@@ -39,7 +39,7 @@ with its events until it ends.`,
 		}
 		defer done()
 		if task == "" {
-			return c.hostStatus(cmd.Context(), cmd.OutOrStdout(), *asJSON)
+			return c.hostStatus(cmd.Context(), cmd.OutOrStdout(), follow, *asJSON)
 		}
 		return c.taskStatus(cmd.Context(), cmd.OutOrStdout(), task, follow, *asJSON)
 	}
@@ -57,18 +57,60 @@ type hostStatus struct {
 	Questions    json.RawMessage `json:"questions"`
 }
 
-func (c *client) hostStatus(ctx context.Context, w io.Writer, asJSON bool) error {
+// hostFollow is how often a followed host's status is looked at.
+const hostFollow = time.Second
+
+// hostStatus prints the status, and with follow again whenever it reads
+// otherwise.
+func (c *client) hostStatus(ctx context.Context, w io.Writer, follow, asJSON bool) error {
+	var last string
+	for {
+		st, err := c.readHost(ctx)
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		if asJSON {
+			err = st.showJSON(&text)
+		} else {
+			err = st.show(&text, c.where, width(w))
+		}
+		if err != nil {
+			return err
+		}
+		if now := text.String(); now != last {
+			if last != "" && !asJSON {
+				now = "\n" + time.Now().Format(time.DateTime) + "\n" + now
+			}
+			last = text.String()
+			if _, err := io.WriteString(w, now); err != nil {
+				return err
+			}
+		}
+		if !follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(hostFollow):
+		}
+	}
+}
+
+// readHost asks the host's routes.
+func (c *client) readHost(ctx context.Context) (*hostStatus, error) {
 	var st hostStatus
 	var live struct {
 		Version string `json:"version"`
 	}
 	if _, err := c.get(ctx, "/livez", &live); err != nil {
-		return err
+		return nil, err
 	}
 	st.Version = live.Version
 	var err error
 	if st.Ready, err = c.readiness(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	for path, into := range map[string]struct {
 		member string
@@ -76,24 +118,25 @@ func (c *client) hostStatus(ctx context.Context, w io.Writer, asJSON bool) error
 	}{"/api/v1/agents": {"agents", &st.Agents}, "/api/v1/plugins": {"plugins", &st.Plugins}, "/api/v1/hitl": {"questions", &st.Questions}} {
 		var m map[string]json.RawMessage
 		if _, err := c.get(ctx, path, &m); err != nil {
-			return err
+			return nil, err
 		}
 		*into.v = m[into.member]
 	}
 	if st.Orchestrator, err = c.call(ctx, http.MethodGet, "/api/v1/aiwg/status", nil); err != nil {
-		return err
+		return nil, err
 	}
 	if st.Missions, err = c.missions(ctx, url.Values{"live": {"1"}}, 0); err != nil {
+		return nil, err
+	}
+	return &st, nil
+}
+
+func (st *hostStatus) showJSON(w io.Writer) error {
+	text, err := json.Marshal(st)
+	if err != nil {
 		return err
 	}
-	if asJSON {
-		text, err := json.Marshal(st)
-		if err != nil {
-			return err
-		}
-		return showJSON(w, text)
-	}
-	return st.show(w, c.where)
+	return showJSON(w, text)
 }
 
 // readiness reads /readyz, whose 503 is an answer too.
@@ -113,7 +156,8 @@ func (c *client) readiness(ctx context.Context) (json.RawMessage, error) {
 	return io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 }
 
-func (st *hostStatus) show(w io.Writer, where string) error {
+// show words the status for a terminal of some columns (0: none).
+func (st *hostStatus) show(w io.Writer, where string, columns int) error {
 	var ready struct {
 		Ready bool   `json:"ready"`
 		Store string `json:"store"`
@@ -167,12 +211,15 @@ func (st *hostStatus) show(w io.Writer, where string) error {
 	if n := len(questions); n > 0 {
 		line(w, "questions", fmt.Sprintf("%d wait for an answer: airlock hitl list", n))
 	}
-	showAgents(w, agents)
-	showPlugins(w, plugins)
+	showAgents(w, agents, columns)
+	if len(plugins) > 0 {
+		fmt.Fprintln(w)
+	}
+	showPlugins(w, plugins, columns)
 	return nil
 }
 
-func showAgents(w io.Writer, agents []agent) {
+func showAgents(w io.Writer, agents []agent, columns int) {
 	if len(agents) == 0 {
 		return
 	}
@@ -186,7 +233,7 @@ func showAgents(w io.Writer, agents []agent) {
 		t.add(a.Name, health, fmt.Sprintf("%d/%d", a.Running, a.Slots), fmt.Sprintf("%d/%d", a.Queued, a.QueueLimit),
 			strings.TrimPrefix(a.Isolation, "isolation."), strings.TrimPrefix(a.Runtime, "runtime."), note)
 	}
-	t.print(w)
+	t.fit(w, columns)
 }
 
 // taskFollow is how often a followed task's status is looked at, at most.
