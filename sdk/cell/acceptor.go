@@ -74,11 +74,11 @@ func (a *Acceptor) Next() (*Link, error) {
 	if a.last != nil {
 		_ = a.last.Close()
 		a.last.readers.Lock() // until its last Read is over
-		a.last.readers.Unlock()
-		a.last = nil
 		if d, ok := a.rw.(interface{ SetReadDeadline(time.Time) error }); ok {
 			_ = d.SetReadDeadline(time.Time{})
 		}
+		a.last.readers.Unlock()
+		a.last = nil
 	}
 	host, err := a.find()
 	if err != nil {
@@ -100,11 +100,10 @@ func (a *Acceptor) find() (nonce, error) {
 		return n, nil
 	}
 	for {
-		b, err := a.br.Peek(1)
-		if err != nil {
+		if _, err := a.br.Peek(1); err != nil {
 			return nonce{}, err
 		}
-		b, _ = a.br.Peek(a.br.Buffered())
+		b, _ := a.br.Peek(a.br.Buffered())
 		i := bytes.IndexByte(b, mark)
 		if i < 0 {
 			_, _ = a.br.Discard(len(b))

@@ -41,7 +41,7 @@ func TestCodecRoundTrip(t *testing.T) {
 				t.Errorf("%s: another message of %d", name, n)
 			}
 		}
-		if err := dec.Decode(&cellv1.HostFrame{}); err != io.EOF {
+		if err := dec.Decode(&cellv1.HostFrame{}); !errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

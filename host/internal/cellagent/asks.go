@@ -139,10 +139,10 @@ func (q *asks) handle(c *net.UnixConn) error {
 
 // deliver waits for the answer and brings it to the asker.
 func deliver(c *net.UnixConn, k *ask) error {
-	confirmed := make(chan error, 1)
+	confirmed := make(chan bool, 1)
 	go func() { // reads the confirmation, or the asker's end
 		_, err := c.Read(make([]byte, 1))
-		confirmed <- err
+		confirmed <- err == nil
 	}()
 	gone := refuse(cellv1.ErrorCode_ERROR_CODE_NOT_FOUND, "the asking process is gone")
 	select {
@@ -153,7 +153,7 @@ func deliver(c *net.UnixConn, k *ask) error {
 		if err := cell.NewEncoder(c).Encode(&cellv1.AskAnswer{Text: an.GetText(), Error: an.GetError()}); err != nil {
 			return gone
 		}
-		if <-confirmed != nil {
+		if !<-confirmed {
 			return gone
 		}
 		return nil

@@ -89,7 +89,7 @@ func isTerminal(base string, fd int, tty uint64) bool {
 	if err := unix.Stat(base+"/fd/"+strconv.Itoa(fd), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
 		return false
 	}
-	return uint64(st.Rdev) == tty || uint64(st.Rdev) == unix.Mkdev(5, 0)
+	return st.Rdev == tty || st.Rdev == unix.Mkdev(5, 0)
 }
 
 // waitedFor lists the descriptors that a blocked system call waits to read

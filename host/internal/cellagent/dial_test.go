@@ -2,6 +2,7 @@ package cellagent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"path/filepath"
@@ -80,7 +81,7 @@ func TestDialWaitsForTheHostAndIsCarriedByIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Read(buf); err != io.EOF {
+	if _, err := conn.Read(buf); !errors.Is(err, io.EOF) {
 		t.Errorf("a connection that the host does not want: %v", err)
 	}
 	_ = conn.Close()

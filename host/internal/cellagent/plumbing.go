@@ -94,7 +94,7 @@ func openTerminal(size *cellv1.TerminalSize, sp *spawn) (*plumbing, error) {
 		_ = term.Close()
 		return nil, fmt.Errorf("terminal: %w", err)
 	}
-	return &plumbing{child: [3]int{fd, fd, fd}, in: term, outputs: []*os.File{term}, term: term, tty: uint64(st.Rdev)}, nil
+	return &plumbing{child: [3]int{fd, fd, fd}, in: term, outputs: []*os.File{term}, term: term, tty: st.Rdev}, nil
 }
 
 // setSize sets a terminal's size; 0 means the usual.

@@ -278,11 +278,11 @@ func (s *liveSession) checkTime(conn *cell.Conn) {
 	if m.Paused || len(m.Questions) > 0 {
 		s.touch() // waiting for a human is not idling
 	}
-	switch {
+	switch { // a stop that cannot be written yet holds all the same: the ladder writes it
 	case s.spec.Wall > 0 && m.StartedAt != nil && now.Sub(*m.StartedAt) > s.spec.Wall:
-		s.eng.stop(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("it ran longer than budget.wall = %s", s.spec.Wall), Fail: "timeout"})
+		_ = s.eng.stop(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("it ran longer than budget.wall = %s", s.spec.Wall), Fail: "timeout"})
 	case s.spec.Idle > 0 && now.UnixNano()-s.touched.Load() > int64(s.spec.Idle):
-		s.eng.stop(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("no output, call or checkpoint for budget.idle = %s", s.spec.Idle), Fail: "idle"})
+		_ = s.eng.stop(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("no output, call or checkpoint for budget.idle = %s", s.spec.Idle), Fail: "idle"})
 	}
 }
 

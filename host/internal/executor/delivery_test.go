@@ -188,6 +188,31 @@ func TestAnswersAreReadFromEitherFieldAndNeverEmpty(t *testing.T) {
 	w.shows("m", "running")
 }
 
+// The command is lost, the wish is not.
+func TestAnAbortWhileTheLinkIsDownIsCarriedOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, orchestrator.Options{}).up()
+	for _, id := range []string{"m", "spared"} {
+		w.dispatch(id)
+		w.eng.start(id)
+		w.shows(id, "running")
+	}
+	w.empty()
+	w.orch.SetDown(true)
+	w.eventually("the link is down", func() bool { return !w.status().Connected })
+	w.orch.Control("m", "abort")
+	w.orch.SetDown(false)
+	w.eventually("it is carried out", func() bool {
+		return slices.Equal(w.eng.commands(), []string{"abort m orchestrator operator operator_request"})
+	})
+	w.eventually("its event arrives", func() bool { got := w.words("m"); return got[len(got)-1] == "mission.aborted" })
+	w.empty()
+	if got := w.words("m"); slices.Contains(got, "mission.reconnected") {
+		t.Errorf("it was shown as running again: %v", got)
+	}
+	w.shows("spared", "running")
+}
+
 // Serve moves its record before anybody was asked; when the engine refuses, the
 // record is put right.
 func TestARefusedCommandLeavesTheTruth(t *testing.T) {
@@ -215,8 +240,10 @@ func TestAnAbortDoesNotWaitForAPauseThatHangs(t *testing.T) {
 	w.eng.set(func() { w.eng.block, w.eng.fail["pause"] = block, engine.ErrConflict })
 	w.orch.Control("m", "pause")
 	w.orch.Control("m", "abort")
-	w.shows("m", "aborted")
-	w.empty()
+	w.eventually("the abort is carried out", func() bool {
+		return slices.Equal(w.eng.commands(), []string{"abort m orchestrator operator operator_request"})
+	})
+	w.eventually("its event arrives", func() bool { return slices.Contains(w.words("m"), "mission.aborted") })
 	close(block)
 }
 

@@ -105,10 +105,9 @@ func (x *Executor) serveSocket(sock *socket, capabilities []string) (lived time.
 	var wg sync.WaitGroup
 	sock.start(x.inbox.frame, d.acked)
 
-	up := time.Now()
 	err = x.resync(d)
 	if err == nil {
-		up = time.Now()
+		up := time.Now()
 		x.setLink(func(l *linkState) { l.connected, l.linkError, l.lastConnected = true, "", x.opt.Now() })
 		x.log.Info("link to the orchestrator is up", "endpoint", endpointText(x.opt.Endpoint))
 		d.run(&wg)

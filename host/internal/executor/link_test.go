@@ -2,6 +2,7 @@ package executor_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/gorilla/websocket"
 
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/orchestrator"
@@ -96,6 +99,45 @@ func TestARefusedTokenLeadsToANewRegistration(t *testing.T) {
 	w.shows("m", "assigned")
 }
 
+// The token is in the socket's URL, which the errors of a dial like to quote.
+func TestAFailedDialTellsNobodyTheToken(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
+		"refused": func(rw http.ResponseWriter, r *http.Request) { http.Error(rw, r.URL.String(), 403) },
+		"cut off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"closed with the token as its reason": func(rw http.ResponseWriter, r *http.Request) {
+			c, err := (&websocket.Upgrader{}).Upgrade(rw, r, nil)
+			if err != nil {
+				return
+			}
+			_ = c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1011, r.URL.Query().Get("token")), time.Now().Add(time.Second))
+			_, _, _ = c.ReadMessage()
+			_ = c.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, orchestrator.Options{})
+			w.setIntercept(func(rw http.ResponseWriter, r *http.Request) bool {
+				if strings.HasPrefix(r.URL.Path, "/ws/executors/") {
+					answer(rw, r)
+					return true
+				}
+				return false
+			})
+			w.boot()
+			w.eventually("status says that the link is down", func() bool { return w.status().LinkError != nil })
+			s := w.status()
+			if w.token() == "" || strings.Contains(*s.LinkError, w.token()) || s.Connected {
+				t.Errorf("status %s", *s.LinkError)
+			}
+			if status, _, _ := w.post("/dispatch", "application/json", w.token(), string(body("m"))); status != 202 {
+				t.Errorf("a registered host answers %d", status)
+			}
+		})
+	}
+}
+
 func TestRegistrationFailuresAreShownAndRetried(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -171,8 +213,10 @@ func TestAFlappingOrchestratorLosesNothing(t *testing.T) {
 	w := newWorld(t, orchestrator.Options{}).up()
 	all := ids("f", 20)
 	for i, id := range all {
-		w.connected()
-		w.dispatch(id)
+		w.eventually("a dispatch is taken", func() bool { // the link may be on its way down
+			status, _ := w.orch.Dispatch(context.Background(), body(id))
+			return status == 202
+		})
 		w.eng.start(id)
 		if i%4 == 3 {
 			w.orch.CloseSockets(1011, "flap")
@@ -445,7 +489,7 @@ func (p *proxy) carry(to, from net.Conn) {
 			}
 		}
 		if err != nil {
-			if err == io.EOF && !dead {
+			if errors.Is(err, io.EOF) && !dead {
 				_ = to.Close()
 			}
 			return

@@ -15,6 +15,7 @@ import (
 // then restates every owned mission. The outbox is replayed after it.
 func (x *Executor) resync(d *delivery) error {
 	owned := x.opt.Engine.Owned()
+	aborted := x.abortedMeanwhile(d.sock.ctx, owned) // before the first frame changes what it shows
 	ids := make([]string, 0, len(owned))
 	for _, o := range owned {
 		ids = append(ids, o.MissionID)
@@ -28,6 +29,11 @@ func (x *Executor) resync(d *delivery) error {
 		return context.Cause(d.sock.ctx)
 	}
 	for _, o := range owned {
+		if aborted[o.MissionID] {
+			x.log.Info("mission was aborted at the orchestrator while the link was down", "mission", o.MissionID)
+			x.inbox.abort(inbound{Event: "mission.aborted", MissionID: o.MissionID})
+			continue
+		}
 		if err := x.reconnected(d, o); err != nil {
 			return err
 		}

@@ -223,9 +223,9 @@ func (d *delivery) unknown(l *lane, err error) {
 // gatePoll is when the nth read-back of a shut gate happens after the first
 // (rulings 51): 0, 2, 5, 10, 25 ms, then every 25 to 250 ms.
 func gatePoll(n int) time.Duration {
-	first := []time.Duration{0, 2, 5, 10, 25, 50, 100, 200, 400}
+	first := []int{0, 2, 5, 10, 25, 50, 100, 200, 400}
 	if n < len(first) {
-		return first[n] * time.Millisecond
+		return time.Duration(first[n]) * time.Millisecond
 	}
 	return time.Duration(400+250*(n-len(first)+1)) * time.Millisecond
 }

@@ -36,13 +36,13 @@ func (r *Reader) Pos() (line int, offset int64) { return r.line, r.offset }
 // *ChainError: FaultTorn if the file ends inside it, else FaultMalformed.
 func (r *Reader) Next(ev *Event) error {
 	text, err := r.readLine()
-	if len(text) == 0 && err == io.EOF {
+	if len(text) == 0 && errors.Is(err, io.EOF) {
 		return io.EOF
 	}
 	r.line++
 	r.offset = r.next
 	r.next += int64(len(text))
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return r.fault(FaultTorn, "the file ends inside this record, after %d bytes of it", len(text))
 	}
 	if err != nil {

@@ -29,10 +29,10 @@ type image struct {
 
 // stamp tells whether a file is still the one that was copied.
 type stamp struct {
-	dev, ino             uint64
-	size                 int64
-	modified, changed    syscall.Timespec
-	mode, uid, gid, link uint32
+	dev, ino          uint64
+	size              int64
+	modified, changed syscall.Timespec
+	mode, uid, gid    uint32
 }
 
 func stampOf(info os.FileInfo) stamp {

@@ -56,8 +56,9 @@ func ReadLock(file string) (*Lock, error) {
 		return nil, diags
 	}
 	lock := &Lock{File: file, Sums: make(map[string]string)}
+	digest := regexp.MustCompile(`^[0-9a-f]{64}$`)
 	for _, p := range content.Plugins {
-		if ok, err := regexp.MatchString(`^[0-9a-f]{64}$`, p.SHA256); err != nil || !ok {
+		if !digest.MatchString(p.SHA256) {
 			return nil, fmt.Errorf("%s: the sha256 of plugin %q is not 64 lower-case hex digits", file, p.File)
 		}
 		if _, twice := lock.Sums[p.File]; twice {

@@ -59,7 +59,7 @@ func OpenLog(dir, sessionID string, quota int64) (*Log, error) {
 		return nil, fmt.Errorf("open session log: %w", err)
 	}
 	if err := l.recover(); err != nil {
-		l.closeFiles()
+		_ = l.closeFiles()
 		return nil, fmt.Errorf("open session log: %w", err)
 	}
 	if len(l.segs) == 0 {

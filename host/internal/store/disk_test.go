@@ -73,13 +73,13 @@ func fullChild(dir string) error {
 		}
 	}
 	if !errors.Is(err, store.ErrFull) || n == 0 {
-		return fmt.Errorf("commit %d gave %v, want ErrFull", n, err)
+		return fmt.Errorf("commit %d gave %w, want ErrFull", n, err)
 	}
 	if err := s.Healthy(); !errors.Is(err, store.ErrFull) {
-		return fmt.Errorf("healthy gives %v, want ErrFull", err)
+		return fmt.Errorf("healthy gives %w, want ErrFull", err)
 	}
 	if err := s.Commit(ctx, newWorkload("new").next(time.Now())); !errors.Is(err, store.ErrFull) {
-		return fmt.Errorf("a new mission gives %v, want ErrFull", err)
+		return fmt.Errorf("a new mission gives %w, want ErrFull", err)
 	}
 	// What must get through does, although there is no byte left.
 	rest := filepath.Join(dir, "rest")
@@ -96,7 +96,7 @@ func fullChild(dir string) error {
 		return fmt.Errorf("the ballast is still there: %w", err)
 	}
 	if err := s.Commit(ctx, newWorkload("new").next(time.Now())); !errors.Is(err, store.ErrFull) {
-		return fmt.Errorf("a new mission in the ballast's space gives %v, want ErrFull", err)
+		return fmt.Errorf("a new mission in the ballast's space gives %w, want ErrFull", err)
 	}
 	if err := s.VerifyTask(ctx, "m"); err != nil {
 		return err
@@ -124,7 +124,7 @@ func fullChild(dir string) error {
 	}
 	head, err := s.Head(ctx, "m")
 	if err != nil || head != w.head {
-		return fmt.Errorf("the head is %+v, acknowledged was %+v (%v)", head, w.head, err)
+		return fmt.Errorf("the head is %+v, acknowledged was %+v (%w)", head, w.head, err)
 	}
 	return errors.Join(s.VerifyTask(ctx, "m"), s.VerifyTask(ctx, "new"), s.Close())
 }
@@ -174,15 +174,15 @@ func deniedChild(dir string) error {
 		return nil
 	}
 	if err := s.Commit(ctx, w.next(time.Now())); !errors.Is(err, store.ErrPoisoned) {
-		return fmt.Errorf("a commit without its sync gives %v, want ErrPoisoned", err)
+		return fmt.Errorf("a commit without its sync gives %w, want ErrPoisoned", err)
 	}
 	for i, err := range []error{s.Healthy(), s.Commit(ctx, newWorkload("n").next(time.Now())), s.OutboxDone(ctx, []int64{1})} {
 		if !errors.Is(err, store.ErrPoisoned) {
-			return fmt.Errorf("%d: %v, want ErrPoisoned", i, err)
+			return fmt.Errorf("%d: %w, want ErrPoisoned", i, err)
 		}
 	}
 	if head, err := s.Head(ctx, "m"); err != nil || head != known {
-		return fmt.Errorf("readers see %+v, known is %+v (%v)", head, known, err)
+		return fmt.Errorf("readers see %+v, known is %+v (%w)", head, known, err)
 	}
 	if err := s.VerifyTask(ctx, "m"); err != nil {
 		return err

@@ -175,7 +175,7 @@ func parseRecord(id string, raw json.RawMessage) (Record, error) {
 func locate(dec *json.Decoder, text []byte, err error) error {
 	var syntax *json.SyntaxError
 	var typ *json.UnmarshalTypeError
-	at := int64(len(text)) // an end that comes too early
+	var at int64
 	switch {
 	case errors.As(err, &syntax):
 		at = syntax.Offset - 1
@@ -186,8 +186,6 @@ func locate(dec *json.Decoder, text []byte, err error) error {
 		at = typ.Offset - 1
 	case dec != nil:
 		at = dec.InputOffset()
-	default:
-		at = 0
 	}
 	return &placed{at, err}
 }
