@@ -152,3 +152,24 @@ func TestAProcessAsksAHuman(t *testing.T) {
 		t.Errorf("the asking process got %q", got)
 	}
 }
+
+func TestAPausedMissionThatWaitsHoldsNoSlot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, settings{slots: 1})
+	r.dispatch("first", "while [ ! -e $PWD/go ]; do sleep 0.05; done")
+	r.reaches("first", "running")
+	r.dispatch("held", "true")
+	if code := r.call("POST", "/api/v1/missions/held/pause", map[string]any{}, nil); code/100 != 2 {
+		t.Fatalf("pause: %d", code)
+	}
+	r.dispatch("after", "true")
+	write(t, r.work+"/go", "", 0o644)
+	r.reaches("after", "done")
+	if m := r.reaches("held", "paused"); m.State != "paused" {
+		t.Errorf("held: %s", m.State)
+	}
+	if code := r.call("POST", "/api/v1/missions/held/resume", map[string]any{}, nil); code/100 != 2 {
+		t.Errorf("resume: %d", code)
+	}
+	r.reaches("held", "done")
+}

@@ -133,3 +133,24 @@ func count(list []string, what string) int {
 	}
 	return n
 }
+
+func TestAStopInTheMiddleOfStartsLosesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, settings{slots: 3})
+	var ids []string
+	for round, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
+		for i := range 4 {
+			id := fmt.Sprintf("r%dm%d", round, i)
+			ids = append(ids, id)
+			r.dispatch(id, fmt.Sprintf("echo x >> $PWD/%s; sleep 0.3; exit %d", id, i))
+		}
+		r.end(sig) // while cells are being made
+		r.start()
+	}
+	for i, id := range ids {
+		m := r.reaches(id, "done", "failed", "aborted")
+		if m.ExitCode == nil || *m.ExitCode != i%4 || len(r.lines(id)) != 1 {
+			t.Errorf("%s: state %s, exit code %v, error %q, ran %d times", id, m.State, m.ExitCode, m.Error, len(r.lines(id)))
+		}
+	}
+}

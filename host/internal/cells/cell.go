@@ -21,9 +21,9 @@ import (
 
 // States of a cell's row.
 const (
-	StateCreating = "creating" // the driver may have been asked
+	StateCreating = "creating" // the driver may have been asked; no session was
 	StateWarm     = "warm"     // ready and unbound
-	StateBound    = "bound"    // claimed by a mission
+	StateBound    = "bound"    // the session of a mission may have been started in it
 	StateEnding   = "ending"   // to be destroyed
 )
 

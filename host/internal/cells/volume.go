@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/renameio/v2"
 
@@ -33,7 +34,11 @@ func (m *Manager) volume(c *Cell) ([]*pluginv1.Volume, error) {
 			return nil, err
 		}
 		if c.Spec.Workspace.Mode == "copy" {
+			if within(m.volumesDir(), c.Spec.Workspace.Source) || within(c.Spec.Workspace.Source, m.volumesDir()) {
+				return nil, fmt.Errorf("workspace source %s holds the host's own volumes (%s): copying it would copy itself", c.Spec.Workspace.Source, m.volumesDir())
+			}
 			if err := os.CopyFS(v.HostPath, os.DirFS(c.Spec.Workspace.Source)); err != nil && !os.IsExist(err) {
+				_ = os.RemoveAll(v.HostPath) // half a copy is nobody's work
 				return nil, fmt.Errorf("copy the workspace %s: %w", c.Spec.Workspace.Source, err)
 			}
 		}
@@ -44,6 +49,19 @@ func (m *Manager) volume(c *Cell) ([]*pluginv1.Volume, error) {
 		}
 	}
 	return []*pluginv1.Volume{v}, nil
+}
+
+// within says that path is dir or lies below it.
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(resolved(dir), resolved(path))
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+}
+
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return filepath.Clean(path)
 }
 
 func chownTree(root string, uid int) error {

@@ -58,6 +58,11 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	a := e.newActor(m.ID, g)
 	a.m, a.head = m, r.Head
 	a.publish()
+	if c != nil && m.Phase == mission.PhaseQueued { // of a start that was given up
+		left := c
+		c = nil
+		e.goRun(func(ctx context.Context) { e.endCell(ctx, left) })
+	}
 	if c != nil {
 		a.setCell(c)
 	}
@@ -125,7 +130,13 @@ func (e *Engine) reconnect(a *actor, checkpointID string, offset uint64) decisio
 
 // takeUp finds the cell and the session of a mission again and follows it.
 func (e *Engine) takeUp(ctx context.Context, a *actor, c *cells.Cell) {
-	s, err := e.rejoin(ctx, a, c)
+	var s *liveSession
+	var err error
+	if neverStarted(a.state(), c) {
+		s, err = e.startAnew(ctx, a, c)
+	} else {
+		s, err = e.rejoin(ctx, a, c)
+	}
 	switch {
 	case err == nil && s != nil:
 		e.follow(ctx, a, s)
@@ -140,6 +151,24 @@ func (e *Engine) takeUp(ctx context.Context, a *actor, c *cells.Cell) {
 	default:
 		e.failStart(a, err)
 	}
+}
+
+// neverStarted says that a start certainly did not come as far as a session.
+func neverStarted(m *mission.Mission, c *cells.Cell) bool {
+	return m.Phase == mission.PhaseStarting && c != nil && c.State != cells.StateBound
+}
+
+// startAnew removes what a start that was cut short has left and launches the
+// mission again.
+func (e *Engine) startAnew(ctx context.Context, a *actor, c *cells.Cell) (*liveSession, error) {
+	e.endCell(ctx, c)
+	a.setCell(nil)
+	generation := a.state().Generation
+	err := a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Requeue(generation, e.now()) }, nil)
+	if err != nil {
+		return nil, err
+	}
+	return e.launch(a)
 }
 
 // errGone says that a cell does not exist any more.
@@ -157,13 +186,7 @@ func (e *Engine) rejoin(ctx context.Context, a *actor, c *cells.Cell) (*liveSess
 		return nil, err
 	}
 	m := a.state()
-	switch {
-	case gone && m.Phase == mission.PhaseStarting && m.BootID == e.opts.BootID && st == nil:
-		// On this boot the driver has never heard of it: it was never made.
-		if err := e.opts.Cells.Create(a.launchCtx, c); err != nil {
-			return nil, err
-		}
-	case gone:
+	if gone {
 		return nil, fmt.Errorf("%w the host's absence: %s", errGone, lostWords(st))
 	}
 	if m.Paused { // its agent cannot speak until it is resumed
@@ -268,12 +291,29 @@ func (e *Engine) reap(ctx context.Context) {
 	for {
 		known, err := e.knownCells(ctx)
 		if err == nil {
+			e.retryEnding(ctx)
 			for _, ref := range e.isolations() {
 				e.reapInstance(ctx, ref, known, seen)
 			}
 		}
 		if wait(ctx, 30*time.Second) != nil {
 			return
+		}
+	}
+}
+
+// retryEnding destroys the cells whose end failed before.
+func (e *Engine) retryEnding(ctx context.Context) {
+	rows, err := e.opts.Store.Cells(ctx)
+	if err != nil {
+		return
+	}
+	for _, r := range rows {
+		if r.State != cells.StateEnding {
+			continue
+		}
+		if c, err := cells.FromRow(r); err == nil {
+			e.endCell(ctx, c)
 		}
 	}
 }

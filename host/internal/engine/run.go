@@ -29,11 +29,8 @@ var errStopped = errors.New("the mission is being stopped")
 // the mission is terminal and its cell is gone, or when the engine closes.
 func (e *Engine) run(ctx context.Context, a *actor, slot *slotWait) {
 	defer close(a.done)
-	select {
-	case <-ctx.Done():
+	if !e.untilTurn(ctx, a, slot) {
 		return
-	case <-a.launchCtx.Done(): // stopped while it waited: the ladder ends it
-	case <-slot.ready:
 	}
 	if ctx.Err() == nil && !a.latch.Load() {
 		s, err := e.launch(a)
@@ -46,6 +43,29 @@ func (e *Engine) run(ctx context.Context, a *actor, slot *slotWait) {
 		}
 	}
 	e.conclude(ctx, a)
+}
+
+// untilTurn waits for a slot. A mission that is paused when its turn comes gives
+// the slot to the next one and queues again once it is resumed. It gives false
+// when the engine closes.
+func (e *Engine) untilTurn(ctx context.Context, a *actor, slot *slotWait) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-a.launchCtx.Done(): // stopped while it waited: the ladder ends it
+			return ctx.Err() == nil
+		case <-slot.ready:
+		}
+		if !a.state().Paused {
+			return true
+		}
+		a.agent.leave(a)
+		if a.untilNotPaused(a.launchCtx) != nil {
+			continue // the select above says why
+		}
+		slot, _ = a.agent.enter(a, true)
+	}
 }
 
 // conclude is what every mission goes through last: the stop ladder when the
@@ -123,10 +143,7 @@ func (e *Engine) claim(a *actor, sp spec) (*cells.Cell, error) {
 		}
 		return m.Start(c.ID, c.Incarnation, sessionID, e.opts.BootID)
 	}, func(next *mission.Mission, b *store.Batch) error {
-		c.MissionID, c.Generation = next.ID, next.Generation
-		if c.State == cells.StateWarm {
-			c.State = cells.StateBound
-		}
+		c.MissionID, c.Generation, c.State = next.ID, next.Generation, cells.StateCreating
 		return putCell(b, c)
 	})
 	if err != nil {
@@ -190,6 +207,12 @@ func (e *Engine) startSession(ctx context.Context, a *actor, c *cells.Cell, conn
 		return nil, err
 	}
 	defer a.ops.Unlock()
+	// Durable before the session can exist: a start that did not get here may be
+	// begun anew after a crash, for nothing of it has run.
+	c.State = cells.StateBound
+	if err := e.putCellRow(ctx, c); err != nil {
+		return nil, unavailable(err)
+	}
 	if _, err := conn.Start(ctx, startFrame(m, c, plan)); err != nil {
 		return nil, fmt.Errorf("start the session: %w", err)
 	}

@@ -42,6 +42,18 @@ func (e *Engine) Suspend(ctx context.Context) error {
 				if m.Terminal() {
 					return nil, nil
 				}
+				if neverStarted(m, a.cell()) { // it queues again; its cell goes at the next start
+					facts, err := m.Requeue(m.Generation, e.now())
+					if err != nil {
+						return nil, err
+					}
+					queued := *m
+					for _, f := range facts {
+						queued.Apply(f, e.now())
+					}
+					more, err := queued.Suspend("ckpt-"+newUUID(), suspendReason)
+					return append(facts, more...), err
+				}
 				return m.Suspend("ckpt-"+newUUID(), suspendReason)
 			}, nil)
 			if err != nil {

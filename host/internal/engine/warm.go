@@ -120,7 +120,7 @@ func (e *Engine) endCell(ctx context.Context, c *cells.Cell) {
 		err = e.opts.Store.Commit(endCtx, store.Batch{DropCells: []string{c.ID}})
 	}
 	if err != nil {
-		e.log.Error("cell could not be destroyed; it is tried again at the next start", "cell", c.ID, "instance", c.Instance, "error", err)
+		e.log.Error("cell could not be destroyed yet; it is tried again", "cell", c.ID, "instance", c.Instance, "error", err)
 		c.State = cells.StateEnding
 		if err := e.putCellRow(endCtx, c); err != nil {
 			e.log.Error("cell row could not be written", "cell", c.ID, "error", err)

@@ -237,7 +237,7 @@ func (m *Mission) Requeue(generation uint64, estimatedStart time.Time) ([]Fact, 
 	if m.Phase != PhaseStarting {
 		return nil, fmt.Errorf("requeue: %w (phase %s)", ErrIllegal, m.Phase)
 	}
-	return []Fact{Assigned{V: version, EstimatedStart: estimatedStart, Again: true}}, nil
+	return append([]Fact{Assigned{V: version, EstimatedStart: estimatedStart, Again: true}}, m.restate()...), nil
 }
 
 func (m *Mission) alive(what string) error {

@@ -133,7 +133,7 @@ func (m *Mission) View() View {
 		Isolation: m.Isolation, Runtime: m.Runtime, State: m.State, StateReason: m.Reason,
 		ExitCode: m.ExitCode, PTYSessionID: m.SessionID, CheckpointID: m.CheckpointID,
 		Objective: m.Objective, CreatedAt: m.CreatedAt, StartedAt: m.StartedAt, EndedAt: m.EndedAt,
-		Progress: m.Progress, Tokens: m.Tokens, CostUSD: float64(m.CostMicro) / 1e6,
+		Error: m.Error, Progress: m.Progress, Tokens: m.Tokens, CostUSD: float64(m.CostMicro) / 1e6,
 	}
 	switch {
 	case m.Terminal():

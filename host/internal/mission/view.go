@@ -45,6 +45,7 @@ type View struct {
 	State        State      `json:"state"`
 	StateReason  string     `json:"state_reason"`
 	WaitingFor   string     `json:"waiting_for"`
+	Error        string     `json:"error,omitempty"` // of a failed mission: what happened, in words
 	ExitCode     *int       `json:"exit_code"`
 	PTYSessionID string     `json:"pty_session_id"`
 	CheckpointID string     `json:"checkpoint_id"`
