@@ -64,7 +64,6 @@ type details struct {
 	LinkDir   string `json:"link_dir"`
 	Secret    []byte `json:"secret"`
 	UID       uint32 `json:"uid,omitempty"`
-	SpecKey   string `json:"spec_key"` // cells of an equal key are interchangeable
 	Spec      Spec   `json:"spec"`
 	Workspace string `json:"workspace,omitempty"` // host path of the workspace volume
 	AgentSHA  string `json:"agent_sha256,omitempty"`

@@ -2,35 +2,27 @@ package cells
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/airlock-host/airlock/host/internal/store"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 	cell "github.com/airlock-host/airlock/sdk/cell"
 )
-
-// Store keeps the rows.
-type Store interface {
-	Commit(ctx context.Context, b store.Batch) error
-	Cells(ctx context.Context) ([]store.CellRow, error)
-}
 
 // Drivers gives the isolation drivers.
 type Drivers interface {
 	Isolation(ref string) (pluginv1.IsolationClient, error)
 }
+
+// createRetry is how soon a driver that was gone is asked again.
+const createRetry = 200 * time.Millisecond
 
 // Options of a Manager.
 type Options struct {
@@ -39,9 +31,7 @@ type Options struct {
 	HostID    string
 	UIDs      [2]uint32 // one per cell, ends included; zero: the driver's own user
 	AgentPath string    // the airlock-cell binary; it is copied to data_dir/agents/<sha256>
-	Store     Store
 	Drivers   Drivers
-	Log       hclog.Logger
 	// CreateTimeout bounds one Create; 0 = 60 s.
 	CreateTimeout time.Duration
 }
@@ -92,34 +82,19 @@ func (m *Manager) Known(c *Cell) {
 // Prepare lays a new cell out; nothing is made yet but its id. The caller
 // stores the row before it calls Create.
 func (m *Manager) Prepare(spec Spec) (*Cell, error) {
-	key, err := specKey(spec, m.agentSHA)
-	if err != nil {
-		return nil, err
-	}
 	c := &Cell{ID: newID(), Incarnation: 1, Instance: spec.Isolation, State: StateCreating}
-	c.details = details{Secret: newSecret(), Spec: spec, SpecKey: key, AgentSHA: m.agentSHA,
+	c.details = details{Secret: newSecret(), Spec: spec, AgentSHA: m.agentSHA,
 		LinkDir: filepath.Join(m.cellsDir(), c.ID)}
+	var err error
 	if c.UID, err = m.takeUID(c.ID); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// specKey is equal for cells that can stand in for each other. A workspace is
-// filled when a cell is claimed, so warm cells have none.
-func specKey(spec Spec, agentSHA string) (string, error) {
-	text, err := json.Marshal(spec)
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(append(text, agentSHA...))
-	return hex.EncodeToString(sum[:8]), nil
-}
-
 // Fits says that a warm cell can stand in for a new one of this spec.
 func (m *Manager) Fits(c *Cell, spec Spec) bool {
-	key, err := specKey(spec, m.agentSHA)
-	return err == nil && key == c.SpecKey
+	return c.Spec == spec && c.AgentSHA == m.agentSHA
 }
 
 func (m *Manager) takeUID(id string) (uint32, error) {
@@ -181,8 +156,14 @@ func (m *Manager) Create(ctx context.Context, c *Cell) error {
 				return c.took(resp.GetCell())
 			}
 		}
-		if !Retryable(err) || wait(ctx, 200*time.Millisecond) != nil {
-			return fmt.Errorf("create a cell with %s: %w", c.Instance, err)
+		failed := fmt.Errorf("create a cell with %s: %w", c.Instance, err)
+		if !Retryable(err) {
+			return failed
+		}
+		select {
+		case <-ctx.Done():
+			return failed
+		case <-time.After(createRetry):
 		}
 	}
 }
@@ -212,17 +193,10 @@ func (m *Manager) Recover(ctx context.Context, c *Cell) (st *pluginv1.CellStatus
 		return nil, false, err
 	}
 	resp, err := driver.Recover(ctx, &pluginv1.RecoverRequest{Ref: c.CellRef()})
-	switch {
-	case status.Code(err) == codes.NotFound:
-		return nil, true, nil
-	case err != nil:
-		return nil, false, err
+	if err == nil {
+		err = c.took(resp.GetCell())
 	}
-	if err := c.took(resp.GetCell()); err != nil {
-		return nil, false, err
-	}
-	st = resp.GetStatus()
-	return st, st.GetState() == pluginv1.CellState_CELL_STATE_EXITED, nil
+	return stateOf(resp.GetStatus(), err)
 }
 
 // Inspect asks the driver how the cell is.
@@ -232,13 +206,18 @@ func (m *Manager) Inspect(ctx context.Context, c *Cell) (st *pluginv1.CellStatus
 		return nil, false, err
 	}
 	resp, err := driver.Inspect(ctx, &pluginv1.InspectRequest{Ref: c.CellRef()})
+	return stateOf(resp.GetStatus(), err)
+}
+
+// stateOf reads a driver's answer: a cell that it does not know, or that has
+// exited, is gone.
+func stateOf(st *pluginv1.CellStatus, err error) (_ *pluginv1.CellStatus, gone bool, _ error) {
 	switch {
 	case status.Code(err) == codes.NotFound:
 		return nil, true, nil
 	case err != nil:
 		return nil, false, err
 	}
-	st = resp.GetStatus()
 	return st, st.GetState() == pluginv1.CellState_CELL_STATE_EXITED, nil
 }
 
@@ -300,15 +279,4 @@ func (m *Manager) Destroy(ctx context.Context, c *Cell) error {
 	}
 	m.Release(c)
 	return nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

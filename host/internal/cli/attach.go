@@ -40,19 +40,14 @@ and --watch leaves it alone. What is not a terminal types (--watch: does not).`,
 	cmd.Flags().BoolVar(&watch, "watch", false, "watch only, type nothing")
 	cmd.MarkFlagsMutuallyExclusive("write", "watch")
 	cmd.Flags().Uint64Var(&at, "from", 0, "begin with the output at this byte")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, done, err := a.client()
-		if err != nil {
-			return err
-		}
-		defer done()
+	cmd.RunE = a.withHost(func(cmd *cobra.Command, args []string, c *client) error {
 		session, err := c.session(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
 		t := &terminal{in: cmd.InOrStdin(), out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), write: !watch, insist: write}
 		return named(t.attach(cmd.Context(), c, session, at), "session", session)
-	}
+	})
 	return cmd
 }
 

@@ -15,6 +15,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 )
 
 // client talks to one host.
@@ -66,6 +68,18 @@ func (a *app) client() (c *client, close func(), err error) {
 	tr := &http.Transport{DialContext: c.dial, TLSClientConfig: c.tls, ResponseHeaderTimeout: 3 * time.Minute}
 	c.http = &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return c, tr.CloseIdleConnections, nil
+}
+
+// withHost makes a command's body of one that talks to a host.
+func (a *app) withHost(run func(cmd *cobra.Command, args []string, c *client) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, done, err := a.client()
+		if err != nil {
+			return err
+		}
+		defer done()
+		return run(cmd, args, c)
+	}
 }
 
 // token is the operator's token; it never is on the command line.

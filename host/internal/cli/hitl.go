@@ -20,12 +20,7 @@ func (a *app) hitlListCommand() *cobra.Command {
 		Example: "  airlock hitl list",
 	}
 	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, done, err := a.client()
-		if err != nil {
-			return err
-		}
-		defer done()
+	cmd.RunE = a.withHost(func(cmd *cobra.Command, _ []string, c *client) error {
 		var list struct {
 			Questions []question `json:"questions"`
 		}
@@ -47,7 +42,7 @@ func (a *app) hitlListCommand() *cobra.Command {
 		}
 		t.print(w)
 		return nil
-	}
+	})
 	return cmd
 }
 

@@ -20,21 +20,16 @@ func (a *app) drainCommand() *cobra.Command {
 		Example: "  airlock drain --deadline 10m",
 	}
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "wait this long for missions that run")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, done, err := a.client()
-		if err != nil {
-			return err
-		}
-		defer done()
+	cmd.RunE = a.withHost(func(cmd *cobra.Command, _ []string, c *client) error {
 		if t, ok := c.http.Transport.(*http.Transport); ok {
 			t.ResponseHeaderTimeout = 0 // as long as it takes
 		}
-		_, err = c.call(cmd.Context(), http.MethodPost, "/api/v1/drain", map[string]string{"deadline": deadline.String()})
+		_, err := c.call(cmd.Context(), http.MethodPost, "/api/v1/drain", map[string]string{"deadline": deadline.String()})
 		if err == nil {
 			fmt.Fprintln(cmd.OutOrStdout(), "the host takes no new missions")
 		}
 		return err
-	}
+	})
 	return cmd
 }
 
@@ -44,18 +39,13 @@ func (a *app) reloadCommand() *cobra.Command {
 		Long:    "Have the host read its configuration again. It says what holds from now on, what\nfrom the next mission on, and what needs a restart. If the new configuration is\nnot valid, the old one stays whole.",
 		Example: "  airlock reload",
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, done, err := a.client()
-		if err != nil {
-			return err
-		}
-		defer done()
+	cmd.RunE = a.withHost(func(cmd *cobra.Command, _ []string, c *client) error {
 		text, err := c.call(cmd.Context(), http.MethodPost, "/api/v1/reload", nil)
 		if err != nil {
 			return err
 		}
 		return showJSON(cmd.OutOrStdout(), text)
-	}
+	})
 	return cmd
 }
 

@@ -26,18 +26,13 @@ Where the oldest output was dropped (its log has a quota), this says so.
 	asJSON := cmd.Flags().Bool("json", false, "print one JSON object for each piece of output")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the session ends")
 	cmd.Flags().Uint64Var(&at, "from", 0, "begin at this byte")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, done, err := a.client()
-		if err != nil {
-			return err
-		}
-		defer done()
+	cmd.RunE = a.withHost(func(cmd *cobra.Command, args []string, c *client) error {
 		g := &gapWriter{Writer: cmd.OutOrStdout(), notes: cmd.ErrOrStderr()}
 		if *asJSON {
 			g.Writer = &pieces{w: g.Writer, at: &g.at}
 		}
 		return c.logs(cmd.Context(), args[0], at, follow, g)
-	}
+	})
 	return cmd
 }
 

@@ -35,12 +35,7 @@ func (a *app) listCommand() *cobra.Command {
 	f.BoolVar(&live, "live", false, "only those that have not ended")
 	f.IntVar(&limit, "limit", 50, "how many at most")
 	f.BoolVar(&every, "all", false, "all of them, whatever the limit")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, done, err := a.client()
-		if err != nil {
-			return err
-		}
-		defer done()
+	cmd.RunE = a.withHost(func(cmd *cobra.Command, _ []string, c *client) error {
 		if every {
 			limit = 0
 		} else if limit < 1 {
@@ -68,7 +63,7 @@ func (a *app) listCommand() *cobra.Command {
 			return showJSON(cmd.OutOrStdout(), text)
 		}
 		return showMissions(cmd.OutOrStdout(), list)
-	}
+	})
 	return cmd
 }
 
@@ -127,12 +122,7 @@ func (a *app) showCommand() *cobra.Command {
 		Example: "  airlock mission show m-abc123",
 	}
 	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, done, err := a.client()
-		if err != nil {
-			return err
-		}
-		defer done()
+	cmd.RunE = a.withHost(func(cmd *cobra.Command, args []string, c *client) error {
 		var m mission
 		text, err := c.get(cmd.Context(), "/api/v1/missions/"+segment(args[0]), &m)
 		if err != nil {
@@ -143,7 +133,7 @@ func (a *app) showCommand() *cobra.Command {
 		}
 		showMission(cmd.OutOrStdout(), &m)
 		return nil
-	}
+	})
 	return cmd
 }
 

@@ -40,12 +40,7 @@ func (a *app) pluginListCommand() *cobra.Command {
 		Example: "  airlock plugin list",
 	}
 	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, done, err := a.client()
-		if err != nil {
-			return err
-		}
-		defer done()
+	cmd.RunE = a.withHost(func(cmd *cobra.Command, _ []string, c *client) error {
 		list, raw, err := c.plugins(cmd.Context())
 		if err != nil {
 			return err
@@ -63,7 +58,7 @@ func (a *app) pluginListCommand() *cobra.Command {
 		}
 		showPlugins(w, list, width(w))
 		return nil
-	}
+	})
 	return cmd
 }
 
@@ -92,12 +87,7 @@ func (a *app) pluginInspectCommand() *cobra.Command {
 		Example: "  airlock plugin inspect isolation.docker.container",
 	}
 	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, done, err := a.client()
-		if err != nil {
-			return err
-		}
-		defer done()
+	cmd.RunE = a.withHost(func(cmd *cobra.Command, args []string, c *client) error {
 		list, raw, err := c.plugins(cmd.Context())
 		if err != nil {
 			return err
@@ -120,7 +110,7 @@ func (a *app) pluginInspectCommand() *cobra.Command {
 			return failf(ExitNotFound, "there is no plugin instance %q; airlock plugin list shows them", args[0])
 		}
 		return nil
-	}
+	})
 	return cmd
 }
 
@@ -155,14 +145,9 @@ func (a *app) pluginReloadCommand() *cobra.Command {
 		Use: "reload NAME", Short: "start a plugin's process anew from its executable", Args: cobra.ExactArgs(1),
 		Long:    "Start a plugin's process anew from its executable as it is now. Missions go on;\nif the new process does not come up, the old one stays.",
 		Example: "  airlock plugin reload isolation.docker.container",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, done, err := a.client()
-			if err != nil {
-				return err
-			}
-			defer done()
-			_, err = c.call(cmd.Context(), http.MethodPost, "/api/v1/plugins/"+segment(args[0])+"/reload", nil)
+		RunE: a.withHost(func(cmd *cobra.Command, args []string, c *client) error {
+			_, err := c.call(cmd.Context(), http.MethodPost, "/api/v1/plugins/"+segment(args[0])+"/reload", nil)
 			return named(err, "plugin instance", args[0])
-		},
+		}),
 	}
 }

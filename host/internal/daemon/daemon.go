@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -74,8 +73,7 @@ type host struct {
 	metrics *prometheus.Registry
 
 	operators *api.Operators
-	mirror    *mirror.Mirror
-	mirrored  atomic.Pointer[mirror.Mirror] // the same, for the engine's calls
+	mirror    *mirror.Mirror // set before the engine starts; nil: missions.json is not kept
 }
 
 // Run runs a host until the context ends; then every mission is suspended and
@@ -152,7 +150,7 @@ func (h *host) startEngine(ctx context.Context) error {
 	}
 	var err error
 	h.cells, err = cells.New(cells.Options{DataDir: h.cfg.DataDir, RunDir: h.cfg.RunDir, HostID: h.id, UIDs: uids,
-		AgentPath: agent, Store: h.store, Drivers: h.catalog, Log: h.log.Named("cells")})
+		AgentPath: agent, Drivers: h.catalog})
 	if err != nil {
 		return err
 	}

@@ -58,15 +58,13 @@ func (h *host) startMirror(ctx context.Context) {
 		return
 	}
 	h.mirror = mirror.Start(h.cfg.DataDir, nil, h.log.Named("mirror"))
-	h.mirrored.Store(h.mirror)
 }
 
 // mirrorMission is told of every change of a mission.
 func (h *host) mirrorMission(m *mission.Mission) {
-	to := h.mirrored.Load()
-	if to == nil || m.Origin != mission.OriginOrchestrator {
+	if h.mirror == nil || m.Origin != mission.OriginOrchestrator {
 		return
 	}
-	to.Put(mirror.New(m.ID, m.Objective, m.Completion, string(m.State), m.SessionID, m.CheckpointID,
+	h.mirror.Put(mirror.New(m.ID, m.Objective, m.Completion, string(m.State), m.SessionID, m.CheckpointID,
 		m.Reason == "restart_intensity_exceeded", m.CreatedAt, m.UpdatedAt))
 }

@@ -37,9 +37,9 @@ type actor struct {
 	changed chan struct{}
 
 	// latch is set before the stop is journalled; every effect looks at it.
-	latch   atomic.Bool
-	latched chan struct{} // closed with it
-	// stopLaunch ends whatever the start is waiting for.
+	latch atomic.Bool
+	// launchCtx ends with the latch or with the engine: whoever waits for
+	// something of the mission waits with it.
 	launchCtx  context.Context
 	stopLaunch context.CancelFunc
 
@@ -50,12 +50,15 @@ type actor struct {
 	ops sync.Mutex
 	// quarantined says why the mission is left alone.
 	quarantined atomic.Pointer[string]
+	// spec is the agent block that the mission was taken in with; read once.
+	spec func() (spec, error)
 	// done is closed when run has returned.
 	done chan struct{}
 }
 
 func (e *Engine) newActor(id string, ag *agent) *actor {
-	a := &actor{eng: e, agent: ag, id: id, changed: make(chan struct{}), latched: make(chan struct{}), done: make(chan struct{})}
+	a := &actor{eng: e, agent: ag, id: id, changed: make(chan struct{}), done: make(chan struct{})}
+	a.spec = sync.OnceValues(func() (spec, error) { return frozen(a.state().Spec) })
 	a.launchCtx, a.stopLaunch = context.WithCancel(e.life)
 	return a
 }
@@ -64,7 +67,6 @@ func (e *Engine) newActor(id string, ag *agent) *actor {
 // to from then on.
 func (a *actor) setLatch() {
 	if a.latch.CompareAndSwap(false, true) {
-		close(a.latched)
 		a.stopLaunch()
 	}
 }

@@ -102,7 +102,7 @@ func (e *Engine) health(g *agent) (caps []string, err error) {
 
 // Agents gives every agent block as it is now.
 func (e *Engine) Agents() []AgentView {
-	views := make([]AgentView, 0, len(e.agents))
+	views, live := make([]AgentView, 0, len(e.agents)), e.live()
 	for _, g := range e.agents {
 		v := g.view()
 		if caps, err := e.health(g); err != nil {
@@ -110,19 +110,19 @@ func (e *Engine) Agents() []AgentView {
 		} else {
 			v.Healthy, v.Capabilities = true, caps
 		}
-		v.Notes = e.notes(g)
+		v.Notes = notes(g, live)
 		views = append(views, v)
 	}
 	return views
 }
 
 // notes are what status says out loud of an agent.
-func (e *Engine) notes(g *agent) []string {
+func notes(g *agent, live []*actor) []string {
 	var notes []string
 	if g.cfg.Network.Mode == "open" {
 		notes = append(notes, "network open: the cell reaches whatever this machine reaches")
 	}
-	for _, a := range e.live() {
+	for _, a := range live {
 		s := a.sess.Load()
 		if a.agent != g || s == nil {
 			continue

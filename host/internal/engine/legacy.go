@@ -13,8 +13,8 @@ import (
 
 // Legacy is a mission that an older sandbox had in flight.
 type Legacy struct {
-	ID, Objective, Completion, SessionID, CheckpointID string
-	CreatedAt                                          time.Time
+	ID, Objective, Completion string
+	CreatedAt                 time.Time
 }
 
 // TakeOver gives an older sandbox's mission its end: its process belongs to a
@@ -26,7 +26,7 @@ func (e *Engine) TakeOver(ctx context.Context, l Legacy) error {
 		return err
 	}
 	a := e.newActor(l.ID, nil)
-	o := mission.Opened{V: 1, JournalUUID: newUUID(), Origin: mission.OriginOrchestrator, Agent: "legacy",
+	o := mission.Opened{JournalUUID: newUUID(), Origin: mission.OriginOrchestrator, Agent: "legacy",
 		Objective: l.Objective, Completion: l.Completion, PayloadDigest: "legacy"}
 	a.m = mission.Mission{ID: l.ID}
 	a.head = journal.Genesis(l.ID, o.JournalUUID)

@@ -39,7 +39,7 @@ type liveSession struct {
 
 func (e *Engine) newLive(a *actor, c *cells.Cell, conn *cell.Conn, plan *pluginv1.LaunchPlan) (*liveSession, error) {
 	m := a.state()
-	sp, err := frozen(m.Spec)
+	sp, err := a.spec()
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *liveSession) serve(ctx context.Context, conn *cell.Conn) (ended bool) {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-s.a.latched:
+		case <-s.a.launchCtx.Done():
 			return false
 		case <-conn.Done():
 			return false
@@ -143,7 +143,7 @@ func (s *liveSession) ended(ctx context.Context, conn *cell.Conn, x *cellv1.Exit
 		return false
 	}
 	err := s.a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
-		return finish(m, s.gen, endOf(x, result))
+		return m.Finish(s.gen, endOf(x, result))
 	}, nil)
 	if err != nil {
 		return !errors.Is(err, ErrUnavailable)
@@ -152,16 +152,6 @@ func (s *liveSession) ended(ctx context.Context, conn *cell.Conn, x *cellv1.Exit
 	defer cancel()
 	_ = conn.AckExit(ackCtx, s.id) // the cell is destroyed next anyway
 	return true
-}
-
-// finish ends a mission; one that never reported progress does so now, since
-// each mission must (rulings 7).
-func finish(m *mission.Mission, gen uint64, end mission.Ended) ([]mission.Fact, error) {
-	facts, err := m.Finish(gen, end)
-	if err == nil && m.Progress == nil && m.Phase == mission.PhaseLive {
-		facts = append([]mission.Fact{mission.Progressed{V: 1, Progress: mission.Progress{Phase: "execution"}}}, facts...)
-	}
-	return facts, err
 }
 
 // endOf decides done or failed (architecture, "One mission", 5).
@@ -253,7 +243,7 @@ func lostWords(st *pluginv1.CellStatus) string {
 // lost ends a mission whose cell or session is gone.
 func (s *liveSession) lost(why, reason string) {
 	err := s.a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
-		return finish(m, s.gen, mission.Ended{State: mission.StateFailed, Reason: reason, Error: why})
+		return m.Finish(s.gen, mission.Ended{State: mission.StateFailed, Reason: reason, Error: why})
 	}, nil)
 	if err != nil && !s.a.latch.Load() {
 		s.eng.log.Error("lost mission could not be ended", "mission", s.a.id, "error", err)

@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 
-	cell "github.com/airlock-host/airlock/sdk/cell"
-
 	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/store"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
@@ -43,9 +41,4 @@ type Plugins interface {
 	Features(ref string) []string
 	// Changed is closed at the next change of any instance's health.
 	Changed() <-chan struct{}
-}
-
-// Links opens cell links. sdk/cell has the real one.
-type Links interface {
-	Dial(ctx context.Context, socket string, secret []byte) (*cell.Conn, error)
 }

@@ -119,7 +119,7 @@ func (e *Engine) quarantine(a *actor, c *cells.Cell, cause error) {
 }
 
 func (e *Engine) reconnect(a *actor, checkpointID string, offset uint64) decision {
-	sp, err := frozen(a.state().Spec)
+	sp, err := a.spec()
 	return func(m *mission.Mission) ([]mission.Fact, error) {
 		if err != nil {
 			return nil, err
@@ -143,7 +143,7 @@ func (e *Engine) takeUp(ctx context.Context, a *actor, c *cells.Cell) {
 	case err == nil || ctx.Err() != nil || a.latch.Load():
 	case errors.Is(err, errGone):
 		err := a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
-			return finish(m, m.Generation, mission.Ended{State: mission.StateFailed, Reason: "cell_lost", Error: err.Error()})
+			return m.Finish(m.Generation, mission.Ended{State: mission.StateFailed, Reason: "cell_lost", Error: err.Error()})
 		}, nil)
 		if err != nil {
 			e.log.Error("lost mission could not be ended", "mission", a.id, "error", err)
@@ -260,7 +260,7 @@ func (e *Engine) reattach(ctx context.Context, a *actor, c *cells.Cell, conn *ce
 		return nil, fmt.Errorf("%w: its agent does not know the session any more", errGone)
 	}
 	if !reconnected {
-		sp, err := frozen(m.Spec)
+		sp, err := a.spec()
 		if err != nil {
 			return nil, err
 		}

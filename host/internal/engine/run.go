@@ -96,7 +96,7 @@ func (e *Engine) launch(a *actor) (*liveSession, error) {
 	if err := a.untilNotPaused(ctx); err != nil {
 		return nil, err
 	}
-	sp, err := frozen(a.state().Spec)
+	sp, err := a.spec()
 	if err != nil {
 		return nil, fmt.Errorf("resolved agent spec: %w", err)
 	}
@@ -190,7 +190,7 @@ func (e *Engine) startSession(ctx context.Context, a *actor, c *cells.Cell, conn
 	if err := conn.Bind(ctx, m.ID, m.Generation); err != nil {
 		return nil, fmt.Errorf("bind the cell: %w", err)
 	}
-	sp, err := frozen(m.Spec)
+	sp, err := a.spec()
 	if err != nil {
 		return nil, err
 	}

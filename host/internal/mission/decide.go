@@ -171,7 +171,9 @@ func (m *Mission) StopDone(receipt json.RawMessage) ([]Fact, error) {
 }
 
 // Finish ends a mission that was not stopped. A result that comes after the
-// stop latch, or from an old generation, is not the mission's end any more.
+// stop latch, or from an old generation, is not the mission's end any more. A
+// session that never reported progress does so now, since each mission must
+// (rulings 7).
 func (m *Mission) Finish(generation uint64, e Ended) ([]Fact, error) {
 	if err := m.current("end", generation); err != nil {
 		return nil, err
@@ -180,6 +182,9 @@ func (m *Mission) Finish(generation uint64, e Ended) ([]Fact, error) {
 		return nil, fmt.Errorf("end: the mission is being stopped: %w", ErrIllegal)
 	}
 	e.V, e.Tokens = version, m.Tokens
+	if m.Progress == nil && m.Phase == PhaseLive {
+		return []Fact{Progressed{V: version, Progress: Progress{Phase: "execution"}}, e}, nil
+	}
 	return []Fact{e}, nil
 }
 

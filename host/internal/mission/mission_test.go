@@ -304,3 +304,13 @@ func TestRandomHistories(t *testing.T) {
 		}
 	})
 }
+
+func TestASilentSessionReportsProgressAtItsEnd(t *testing.T) {
+	t.Parallel()
+	w := started(t)
+	facts, err := w.m.Finish(1, mission.Ended{State: mission.StateDone})
+	w.must(t, facts, err)
+	if want := []string{"mission.assigned", "mission.started", "mission.progress", "mission.completed"}; !slices.Equal(w.wire, want) {
+		t.Errorf("wire = %v, want %v", w.wire, want)
+	}
+}
