@@ -110,6 +110,11 @@ func (e *Engine) open(ctx context.Context, a *actor, d Dispatch, digest string) 
 	o := mission.Opened{JournalUUID: newUUID(), Origin: d.Origin, Agent: g.cfg.Name, Isolation: g.cfg.Isolation,
 		Runtime: g.cfg.Runtime, RuntimeName: runtimeName(g.cfg.Runtime), Objective: d.Objective, Completion: d.Completion,
 		SessionHint: d.SessionID, LongRunning: d.LongRunning, Metadata: d.Metadata, PayloadDigest: digest, Spec: spec}
+	if err := e.wishes(&o, d, g.cfg); err != nil {
+		g.leave(a)
+		return acc, &Refusal{Kind: RefusedInvalid, Detail: err.Error()}
+	}
+	e.stamp(&o)
 	a.m = mission.Mission{ID: d.MissionID}
 	a.head = journal.Genesis(d.MissionID, o.JournalUUID)
 	now := e.now()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/store"
@@ -38,16 +39,36 @@ type actor struct {
 
 	// latch is set before the stop is journalled; every effect looks at it.
 	latch atomic.Bool
-	// launchCtx ends with the latch or with the engine: whoever waits for
-	// something of the mission waits with it.
-	launchCtx  context.Context
-	stopLaunch context.CancelFunc
+	// launch ends with the latch or with the engine: whoever waits for something
+	// of the mission waits with it.
+	launch atomic.Pointer[launch]
 
 	cellPtr atomic.Pointer[cells.Cell]
 	// sess is the live session's handle, once there is one.
 	sess atomic.Pointer[liveSession]
 	// ops serialises operations that act on the cell: pause, resume, answer.
 	ops sync.Mutex
+	// holding closes the gate before a pause is journalled (rulings 12).
+	holding atomic.Bool
+	// stopWish is the stop that set the latch, for a ladder whose journal failed.
+	stopWish atomic.Pointer[stopWish]
+	// ladderMu: one ladder at a time.
+	ladderMu sync.Mutex
+	// revoking counts the issuers that are being asked; asking names them.
+	revoking sync.WaitGroup
+	asking   sync.Map
+	// unwritten are answers of issuers that could not be journalled, by issuer:
+	// governance.RevocationResult.
+	unwritten sync.Map
+	// secretArgs are arguments that a rule redacts, by decision id: json.RawMessage.
+	secretArgs sync.Map
+	// gone are calls whose end could not be journalled, by invocation id.
+	gone sync.Map
+	// timers end the waiting of decisions; under mu.
+	timers map[string]*time.Timer
+	// audits are what could not be journalled, for status.
+	auditMu sync.Mutex
+	audits  []string
 	// quarantined says why the mission is left alone.
 	quarantined atomic.Pointer[string]
 	// spec is the agent block that the mission was taken in with; read once.
@@ -59,16 +80,45 @@ type actor struct {
 func (e *Engine) newActor(id string, ag *agent) *actor {
 	a := &actor{eng: e, agent: ag, id: id, changed: make(chan struct{}), done: make(chan struct{})}
 	a.spec = sync.OnceValues(func() (spec, error) { return frozen(a.state().Spec) })
-	a.launchCtx, a.stopLaunch = context.WithCancel(e.life)
+	a.arm()
 	return a
 }
 
+// launch is what of a mission ends with its stop latch.
+type launch struct {
+	ctx context.Context
+	end context.CancelFunc
+}
+
+func (a *actor) arm() {
+	l := &launch{}
+	l.ctx, l.end = context.WithCancel(a.eng.life)
+	a.launch.Store(l)
+}
+
+// launchCtx ends with the stop latch.
+func (a *actor) launchCtx() context.Context { return a.launch.Load().ctx }
+
 // setLatch sets the stop latch; nothing of the mission is started or written
 // to from then on.
-func (a *actor) setLatch() {
-	if a.latch.CompareAndSwap(false, true) {
-		a.stopLaunch()
+// It says whether it was not set before.
+func (a *actor) setLatch() bool {
+	if !a.latch.CompareAndSwap(false, true) {
+		return false
 	}
+	a.launch.Load().end()
+	a.eng.cutOff(a.id)
+	return true
+}
+
+// clearLatch opens a stopped harness task again; nothing of it runs then.
+func (a *actor) clearLatch() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.arm()
+	a.stopWish.Store(nil)
+	a.latch.Store(false)
+	a.eng.restoreDial(a.id)
 }
 
 func (a *actor) cell() *cells.Cell     { return a.cellPtr.Load() }
@@ -118,6 +168,7 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 	if len(facts) == 0 && extra == nil {
 		return nil
 	}
+	facts = a.eng.withRevocation(a, facts)
 	next, head := a.m, a.head
 	b := store.Batch{Task: a.id, JournalUUID: head.JournalUUID}
 	for _, f := range facts {
@@ -162,6 +213,7 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 func (a *actor) publish() {
 	m := a.m
 	a.view.Store(&m)
+	a.watchExpiry(&m)
 	a.chMu.Lock()
 	close(a.changed)
 	a.changed = make(chan struct{})
@@ -177,7 +229,7 @@ func row(m *mission.Mission) (*store.MissionRow, error) {
 		return nil, err
 	}
 	return &store.MissionRow{MissionID: m.ID, Origin: string(m.Origin), Agent: m.Agent, State: string(m.State),
-		Terminal: m.Terminal(), CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Data: data}, nil
+		Terminal: m.Terminal() && !m.Owes(), CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Data: data}, nil
 }
 
 func fromRow(r store.MissionRow) (mission.Mission, error) {
@@ -211,4 +263,39 @@ func sortActors(list []*actor) {
 		}
 		return strings.Compare(mx.ID, my.ID)
 	})
+}
+
+// sequence is the last one of the mission's chain.
+func (a *actor) sequence() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.head.Sequence
+}
+
+// maxAudits is how many audit errors status keeps.
+const maxAudits = 20
+
+// audit notes what could not be journalled.
+func (a *actor) audit(what string) {
+	a.auditMu.Lock()
+	defer a.auditMu.Unlock()
+	a.audits = append(a.audits[max(0, len(a.audits)-maxAudits+1):], what)
+}
+
+// overlay adds to a status what is true and not in the journal.
+func (a *actor) overlay(s *governance.Status) {
+	a.auditMu.Lock()
+	s.AuditErrors = append(s.AuditErrors, a.audits...)
+	a.auditMu.Unlock()
+	if why := a.quarantined.Load(); why != nil {
+		s.State, s.StateReason = "STOPPED", *why
+	} else if a.latch.Load() && s.State != "ENDED" {
+		s.State = "STOPPED"
+	}
+	s.Running = slices.DeleteFunc(s.Running, func(c governance.Call) bool { _, over := a.gone.Load(c.InvocationID); return over })
+	for i, p := range s.Pending {
+		if p.Args == nil {
+			s.Pending[i].Args = json.RawMessage("null")
+		}
+	}
 }

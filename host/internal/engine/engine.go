@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/airlock-host/airlock/config"
 	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/governance/gate"
 	"github.com/airlock-host/airlock/host/internal/mission"
 )
 
@@ -32,8 +34,15 @@ type Options struct {
 	Store   Store
 	Plugins Plugins
 	Cells   *cells.Manager
-	Log     hclog.Logger
-	Now     func() time.Time // nil: time.Now
+	// Dialer carries what cells reach through the host; nil: nothing.
+	Dialer Dialer
+	// StopsDir holds the tombstones of stops, beside the trusted heads; empty:
+	// none are written.
+	StopsDir string
+	// Rules judge tool calls.
+	Rules *gate.Rules
+	Log   hclog.Logger
+	Now   func() time.Time // nil: time.Now
 	// Changed is told of every committed state of a mission; it must not block.
 	// nil: nobody.
 	Changed func(*mission.Mission)
@@ -46,6 +55,9 @@ type Engine struct {
 	now    func() time.Time
 	agents []*agent
 	byName map[string]*agent
+
+	gateRules atomic.Pointer[gate.Rules]
+	noAgent   *agent // of tasks without an agent block
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -71,6 +83,8 @@ func New(opts Options) *Engine {
 	}
 	e := &Engine{opts: opts, log: opts.Log, now: opts.Now, byName: map[string]*agent{},
 		missions: map[string]*actor{}, bySess: map[string]*actor{}, capCh: make(chan struct{}), warmTaken: make(chan struct{}, 1)}
+	e.gateRules.Store(opts.Rules)
+	e.noAgent = newAgent(config.Agent{Runtime: "harness", Invalid: "a harness task has no agent block"})
 	e.life, e.end = context.WithCancel(context.Background())
 	e.logs = newLogs(filepath.Join(opts.Config.DataDir, "sessions"))
 	for _, block := range opts.Config.Agents {
@@ -137,6 +151,7 @@ func (e *Engine) forget(a *actor) {
 	delete(e.missions, m.ID)
 	delete(e.bySess, m.SessionID)
 	e.mu.Unlock()
+	e.forgetDial(m.ID)
 }
 
 func (e *Engine) bind(sessionID string, a *actor) {

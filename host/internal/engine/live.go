@@ -108,7 +108,7 @@ func (s *liveSession) serve(ctx context.Context, conn *cell.Conn) (ended bool) {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-s.a.launchCtx.Done():
+		case <-s.a.launchCtx().Done():
 			return false
 		case <-conn.Done():
 			return false
@@ -193,7 +193,7 @@ func (s *liveSession) redial(ctx context.Context) bool {
 	pause := 50 * time.Millisecond
 	for ctx.Err() == nil && !s.a.latch.Load() {
 		dialCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		conn, err := s.eng.opts.Cells.Dial(dialCtx, s.cell)
+		conn, err := s.eng.opts.Cells.Dial(dialCtx, s.cell, s.eng.dialOption(s.a))
 		if err == nil && hasSession(conn, s.id) {
 			cancel()
 			s.conn.Store(conn)

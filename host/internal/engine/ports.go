@@ -22,6 +22,8 @@ type Store interface {
 	Cells(ctx context.Context) ([]store.CellRow, error)
 	// RuntimeState reads a runtime checkpoint; store.ErrNotFound when there is none.
 	RuntimeState(ctx context.Context, missionID string) (store.RuntimeState, error)
+	// Events reads a task's events with a sequence above after, in order.
+	Events(ctx context.Context, task string, after uint64, limit int) ([]journal.Event, error)
 	// Head reads a task's head; store.ErrNotFound when there is none.
 	Head(ctx context.Context, taskID string) (journal.Head, error)
 	// VerifyTask checks a task's chain against its trusted head.
@@ -35,6 +37,7 @@ type Store interface {
 type Plugins interface {
 	Isolation(ref string) (pluginv1.IsolationClient, error)
 	Runtime(ref string) (pluginv1.RuntimeClient, error)
+	Revoker(ref string) (pluginv1.RevokerClient, error)
 	// Capabilities of an instance when it is healthy, else why it is not.
 	Capabilities(ref string) ([]string, error)
 	// Features that the instance's plugin declares.

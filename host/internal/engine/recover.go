@@ -52,6 +52,9 @@ func (e *Engine) recover(ctx context.Context) error {
 // adopt makes the actor of one mission and starts what it needs.
 func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRow, c *cells.Cell) {
 	g := e.byName[m.Agent]
+	if m.Harness {
+		g = e.noAgent
+	}
 	if g == nil { // the block is gone from the configuration: the mission keeps its spec
 		g = newAgent(goneAgent(m))
 	}
@@ -74,12 +77,36 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	e.mu.Unlock()
 	if m.Latched() {
 		a.setLatch()
+	} else if t := e.buried(m.ID); t != nil && !m.Terminal() {
+		w := &stopWish{stop: t.Stop, at: t.At, held: make(chan struct{})}
+		close(w.held)
+		a.stopWish.Store(w)
+		a.setLatch()
 	}
 	if err := e.opts.Store.VerifyTask(ctx, m.ID); err != nil {
 		e.quarantine(a, c, err)
 		return
 	}
-	if m.Phase == mission.PhaseQueued && !m.Latched() {
+	if m.Terminal() { // its end is told; access is still to be taken back
+		e.goRun(func(ctx context.Context) {
+			defer close(a.done)
+			e.finish(ctx, a)
+		})
+		return
+	}
+	if m.Harness {
+		close(a.done)
+		a.setLatch()
+		err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) { return m.RestoreHarness(newUUID()) }, nil)
+		if err != nil {
+			e.log.Error("harness task could not be restored as stopped; it stays stopped", "task", m.ID, "error", err)
+		}
+		if r := m.Task.Revocation; r != nil && r.State != "done" {
+			e.goRun(func(ctx context.Context) { e.ladder(ctx, a) })
+		}
+		return
+	}
+	if m.Phase == mission.PhaseQueued && !a.latch.Load() {
 		if err := a.commit(e.reconnect(a, "", 0), nil); err != nil {
 			e.log.Error("queued mission could not be taken up", "mission", m.ID, "error", err)
 		}
@@ -90,7 +117,7 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	g.occupy(a)
 	e.goRun(func(ctx context.Context) {
 		defer close(a.done)
-		if !m.Latched() {
+		if !a.latch.Load() {
 			e.takeUp(ctx, a, c)
 		}
 		e.conclude(ctx, a)
@@ -139,6 +166,7 @@ func (e *Engine) takeUp(ctx context.Context, a *actor, c *cells.Cell) {
 	}
 	switch {
 	case err == nil && s != nil:
+		e.rejudge(ctx, a)
 		e.follow(ctx, a, s)
 	case err == nil || ctx.Err() != nil || a.latch.Load():
 	case errors.Is(err, errGone):
@@ -211,7 +239,7 @@ func (e *Engine) rejoin(ctx context.Context, a *actor, c *cells.Cell) (*liveSess
 // reconnected. A start that had not come to its end gives a connection and no
 // session.
 func (e *Engine) redialCell(ctx context.Context, a *actor, c *cells.Cell, reconnected bool) (*liveSession, *cell.Conn, error) {
-	if err := a.lockRunning(a.launchCtx); err != nil {
+	if err := a.lockRunning(a.launchCtx()); err != nil {
 		return nil, nil, err
 	}
 	defer a.ops.Unlock()
@@ -219,7 +247,7 @@ func (e *Engine) redialCell(ctx context.Context, a *actor, c *cells.Cell, reconn
 	if err := e.opts.Cells.Thaw(ctx, c); err != nil {
 		return nil, nil, fmt.Errorf("thaw the cell: %w", err)
 	}
-	conn, err := e.dial(ctx, c)
+	conn, err := e.dial(ctx, a, c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w, or its agent does not answer: %w", errGone, err)
 	}
@@ -241,7 +269,7 @@ func (e *Engine) findCell(ctx context.Context, a *actor, c *cells.Cell) (*plugin
 			return st, gone, nil
 		}
 		e.log.Warn("cell cannot be asked for yet", "mission", a.id, "cell", c.ID, "error", err)
-		if err := wait(a.launchCtx, 200*time.Millisecond); err != nil {
+		if err := wait(a.launchCtx(), 200*time.Millisecond); err != nil {
 			return nil, false, err
 		}
 	}

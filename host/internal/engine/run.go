@@ -53,7 +53,7 @@ func (e *Engine) untilTurn(ctx context.Context, a *actor, slot *slotWait) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-a.launchCtx.Done(): // stopped while it waited: the ladder ends it
+		case <-a.launchCtx().Done(): // stopped while it waited: the ladder ends it
 			return ctx.Err() == nil
 		case <-slot.ready:
 		}
@@ -61,7 +61,7 @@ func (e *Engine) untilTurn(ctx context.Context, a *actor, slot *slotWait) bool {
 			return true
 		}
 		a.agent.leave(a)
-		if a.untilNotPaused(a.launchCtx) != nil {
+		if a.untilNotPaused(a.launchCtx()) != nil {
 			continue // the select above says why
 		}
 		slot, _ = a.agent.enter(a, true)
@@ -86,13 +86,15 @@ func (e *Engine) finish(ctx context.Context, a *actor) {
 	}
 	a.agent.leave(a)
 	e.logs.finished(a.state().SessionID)
-	e.forget(a)
+	if e.settleAccess(ctx, a); ctx.Err() == nil {
+		e.forget(a)
+	}
 }
 
 // launch makes the cell and starts the session in it. Every step is either
 // journalled before it is taken or can be taken again.
 func (e *Engine) launch(a *actor) (*liveSession, error) {
-	ctx := a.launchCtx
+	ctx := a.launchCtx()
 	if err := a.untilNotPaused(ctx); err != nil {
 		return nil, err
 	}
@@ -109,7 +111,7 @@ func (e *Engine) launch(a *actor) (*liveSession, error) {
 			return nil, err
 		}
 	}
-	conn, err := e.dial(ctx, c)
+	conn, err := e.dial(ctx, a, c)
 	if err != nil {
 		return nil, fmt.Errorf("the cell was made but its agent does not answer: %w", err)
 	}
@@ -169,11 +171,11 @@ func putCell(b *store.Batch, c *cells.Cell) error {
 }
 
 // dial opens the link; the agent may need a moment.
-func (e *Engine) dial(ctx context.Context, c *cells.Cell) (*cell.Conn, error) {
+func (e *Engine) dial(ctx context.Context, a *actor, c *cells.Cell) (*cell.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
 	for {
-		conn, err := e.opts.Cells.Dial(ctx, c)
+		conn, err := e.opts.Cells.Dial(ctx, c, e.dialOption(a))
 		if err == nil {
 			return conn, nil
 		}
@@ -201,19 +203,15 @@ func (e *Engine) startSession(ctx context.Context, a *actor, c *cells.Cell, conn
 	if c.Plan, err = proto.Marshal(plan); err != nil {
 		return nil, err
 	}
-	// From here until the session's handle is there, a pause has to wait: before,
-	// nothing runs; after, it can freeze what does.
-	if err := a.lockRunning(ctx); err != nil {
+	if err := e.admitLaunch(ctx, a, c, plan); err != nil {
 		return nil, err
 	}
 	defer a.ops.Unlock()
-	// Durable before the session can exist: a start that did not get here may be
-	// begun anew after a crash, for nothing of it has run.
-	c.State = cells.StateBound
-	if err := e.putCellRow(ctx, c); err != nil {
-		return nil, unavailable(err)
+	frame, err := withDoors(startFrame(m, c, plan), conn.Hello(), sp, plan)
+	if err != nil {
+		return nil, err
 	}
-	if _, err := conn.Start(ctx, startFrame(m, c, plan)); err != nil {
+	if _, err := conn.Start(ctx, frame); err != nil {
 		return nil, fmt.Errorf("start the session: %w", err)
 	}
 	if err := e.journalStarted(a, c); err != nil {
@@ -247,7 +245,7 @@ func (e *Engine) plan(ctx context.Context, a *actor, c *cells.Cell, sp spec) (*p
 		if err == nil {
 			var resp *pluginv1.PlanResponse
 			if resp, err = rt.Plan(ctx, req); err == nil {
-				return resp.GetPlan(), checkPlan(sp.Runtime, resp.GetPlan())
+				return resp.GetPlan(), errors.Join(checkPlan(sp.Runtime, resp.GetPlan()), checkGateways(sp, resp.GetPlan()))
 			}
 			if !cells.Retryable(err) {
 				return nil, fmt.Errorf("plan by %s: %w", sp.Runtime, err)
@@ -265,10 +263,10 @@ func checkPlan(ref string, p *pluginv1.LaunchPlan) error {
 		return fmt.Errorf("plan by %s: argv is empty", ref)
 	case p.GetBoundary() == pluginv1.Boundary_BOUNDARY_UNSPECIFIED, p.GetOutput() == pluginv1.OutputNeed_OUTPUT_NEED_UNSPECIFIED, p.GetOnFull() == pluginv1.OnFull_ON_FULL_UNSPECIFIED:
 		return fmt.Errorf("plan by %s: boundary, output and on_full must be given", ref)
-	case p.GetBoundary() == pluginv1.Boundary_BOUNDARY_PROTOCOL:
-		return fmt.Errorf("plan by %s: its tool calls need the governance gate, which this version of airlock does not have", ref)
-	case len(p.GetSecretEnv()) > 0 || len(p.GetGateways()) > 0:
-		return fmt.Errorf("plan by %s: it needs secrets or gateways, which this version of airlock does not have", ref)
+	case p.GetBoundary() == pluginv1.Boundary_BOUNDARY_PROTOCOL && p.GetOnFull() != pluginv1.OnFull_ON_FULL_BLOCK:
+		return fmt.Errorf("plan by %s: boundary protocol needs on_full block, or calls could be lost", ref)
+	case len(p.GetSecretEnv()) > 0:
+		return fmt.Errorf("plan by %s: it needs secrets, which this version of airlock does not have", ref)
 	}
 	return nil
 }
@@ -276,8 +274,8 @@ func checkPlan(ref string, p *pluginv1.LaunchPlan) error {
 func missionSpec(m *mission.Mission, sp spec) *pluginv1.MissionSpec {
 	s := &pluginv1.MissionSpec{MissionId: m.ID, Objective: m.Objective, Completion: m.Completion,
 		MetadataJson: m.Metadata, Agent: m.Agent, SessionId: m.SessionHint}
-	if sp.Intent != nil {
-		s.IntentJson, _ = json.Marshal(sp.Intent) // plain values: it cannot fail
+	if i := m.Task.Intent; i != nil {
+		s.IntentJson, _ = json.Marshal(map[string]any{"goal": i.Goal, "constraints": i.Constraints}) // valid JSON: it cannot fail
 	}
 	return s
 }
@@ -323,6 +321,8 @@ func (e *Engine) failStart(a *actor, cause error) {
 	e.log.Warn("mission could not be started", "mission", a.id, "error", cause)
 	reason := "dispatch_error"
 	switch code := status.Code(rootStatus(cause)); {
+	case errors.Is(cause, errBlocked):
+		reason = "blocked"
 	case code == codes.Unavailable || errors.Is(cause, context.DeadlineExceeded) || code == codes.DeadlineExceeded:
 		reason = "driver_unavailable"
 	}

@@ -124,15 +124,17 @@ func (r *runtimeLink) stream(ctx context.Context) (done bool, err error) {
 	if err := send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Open{Open: open}}); err != nil {
 		return false, err
 	}
+	b := &boundary{s: s, send: send, caughtUp: make(chan struct{})}
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
-		if err := r.feed(ctx, open.Offset, send); err != nil && ctx.Err() == nil {
+		if err := r.feed(ctx, open.Offset, b); err != nil && ctx.Err() == nil {
 			s.eng.log.Debug("feeding the runtime ended", "mission", s.a.id, "error", err)
 			cancel()
 		}
 	}()
-	defer func() { cancel(); <-fed }()
+	var calls sync.WaitGroup
+	defer func() { cancel(); <-fed; calls.Wait() }()
 	for {
 		msg, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -149,6 +151,9 @@ func (r *runtimeLink) stream(ctx context.Context) (done bool, err error) {
 			r.once.Do(func() { r.results <- res })
 			return true, nil
 		}
+		if s.plan.GetBoundary() == pluginv1.Boundary_BOUNDARY_PROTOCOL && b.handle(ctx, msg, &calls) {
+			continue
+		}
 		if err := r.handle(ctx, msg); err != nil {
 			return false, err
 		}
@@ -156,9 +161,11 @@ func (r *runtimeLink) stream(ctx context.Context) (done bool, err error) {
 }
 
 // feed sends output as far as the plan asks, then what is new.
-func (r *runtimeLink) feed(ctx context.Context, from uint64, send func(*pluginv1.RunRequest) error) error {
+func (r *runtimeLink) feed(ctx context.Context, from uint64, b *boundary) error {
+	send := b.send
 	caught := r.s.log.Next()
 	caughtUp := func() error {
+		defer close(b.caughtUp)
 		return send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_CaughtUp{CaughtUp: &pluginv1.CaughtUp{Offset: caught}}})
 	}
 	if r.s.plan.GetOutput() == pluginv1.OutputNeed_OUTPUT_NEED_NONE {
@@ -303,8 +310,11 @@ func (r *runtimeLink) handle(ctx context.Context, msg *pluginv1.RunResponse) err
 	case *pluginv1.RunResponse_Problem:
 		s.eng.log.Warn("the runtime reports a problem", "mission", s.a.id, "fatal", m.Problem.GetFatal(), "message", m.Problem.GetMessage())
 	case *pluginv1.RunResponse_Usage:
+		if len(s.spec.Gateways) > 0 {
+			return nil // counted where the calls went through
+		}
+		return s.a.spent(m.Usage.GetTokens(), m.Usage.GetCostMicroUsd())
 	default:
-		// Proposals are refused at the plan already (checkPlan).
 		return fmt.Errorf("the plugin sent %T, which boundary none does not have", m)
 	}
 	return nil

@@ -20,6 +20,12 @@ type spec struct {
 	Wall            time.Duration `json:"wall,omitempty"`
 	Idle            time.Duration `json:"idle,omitempty"`
 	QuestionTimeout time.Duration `json:"question_timeout,omitempty"`
+	Revokers        []string      `json:"revokers,omitempty"` // refs of revoker instances
+	Hold            time.Duration `json:"hold,omitempty"`     // approval_hold
+	MaxCostMicro    int64         `json:"max_cost_micro,omitempty"`
+	MaxTokens       int64         `json:"max_tokens,omitempty"`
+	Gateways        []string      `json:"gateways,omitempty"` // names
+	Allow           []string      `json:"allow,omitempty"`    // of network mode gateway
 	Intent          *intent       `json:"intent,omitempty"`
 }
 
@@ -35,6 +41,8 @@ func specOf(cfg config.Agent) spec {
 			Network: cfg.Network.Mode, Workspace: cells.Workspace{Source: cfg.Workspace.Source, Mode: cfg.Workspace.Mode}},
 		Runtime: cfg.Runtime, MaxResumes: cfg.MaxResumes, Restore: cfg.Restore,
 		Wall: cfg.Budget.Wall, Idle: cfg.Budget.Idle, QuestionTimeout: cfg.ApprovalTimeout,
+		Revokers: cfg.Revokers, Hold: cfg.ApprovalHold, MaxCostMicro: cfg.Budget.MaxCostMicroUSD, MaxTokens: cfg.Budget.MaxTokens,
+		Gateways: gatewayNames(cfg.Gateways), Allow: cfg.Network.Allow,
 	}
 	if cfg.Intent != nil {
 		s.Intent = &intent{Goal: cfg.Intent.Goal, Constraints: cfg.Intent.Constraints}
@@ -59,6 +67,11 @@ func runtimeName(ref string) string {
 		return ref
 	}
 	return parts[1]
+}
+
+// instanceName is the last part of a ref like "revoker.webhook.issuer".
+func instanceName(ref string) string {
+	return ref[strings.LastIndexByte(ref, '.')+1:]
 }
 
 // platform is this machine in the contract's words.

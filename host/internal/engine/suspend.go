@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/airlock-host/airlock/config"
@@ -32,7 +33,7 @@ func (e *Engine) Suspend(ctx context.Context) error {
 		errs []error
 	)
 	for _, a := range e.live() {
-		if a.quarantined.Load() != nil {
+		if a.quarantined.Load() != nil || a.state().Harness { // a harness task comes back stopped
 			continue
 		}
 		wg.Add(1)
@@ -77,7 +78,7 @@ func goneAgent(m mission.Mission) config.Agent {
 // Idle waits until no mission lives.
 func (e *Engine) Idle(ctx context.Context) error {
 	for {
-		live := e.live()
+		live := slices.DeleteFunc(e.live(), func(a *actor) bool { return a.state().Harness })
 		if len(live) == 0 {
 			return nil
 		}

@@ -1,6 +1,11 @@
 package mission
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/airlock-host/airlock/host/internal/governance"
+)
 
 // maxClosed is how many closed questions a mission remembers.
 const maxClosed = 63
@@ -16,6 +21,10 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 		m.Objective, m.Completion, m.SessionHint = f.Objective, f.Completion, f.SessionHint
 		m.LongRunning, m.Metadata, m.PayloadDigest, m.Spec = f.LongRunning, f.Metadata, f.PayloadDigest, f.Spec
 		m.CreatedAt, m.Phase, m.Epoch = at, PhaseQueued, 1
+		m.Task.Intent, m.Task.Plan, m.Task.Rules = f.Intent, f.Plan, f.Rules
+		if m.Harness = f.Harness; m.Harness {
+			m.Phase, m.StartedAt = PhaseLive, &at
+		}
 	case Assigned:
 		m.EstimatedStart = f.EstimatedStart
 		m.Phase, m.Suspended = PhaseQueued, false
@@ -28,6 +37,10 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 			m.StartedAt = &at
 		}
 	case Progressed:
+		if f.used() {
+			m.Tokens, m.CostMicro = f.Tokens, f.CostMicro
+			break
+		}
 		p := f.Progress
 		m.Progress = &p
 	case Asked:
@@ -46,6 +59,9 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 	case Paused:
 		m.Paused, m.PausedReason, m.Epoch = true, f.Reason, f.Epoch
 		m.Reason = f.Reason
+	case ReplanAsked:
+		m.Paused, m.PausedReason, m.Epoch = true, "replan", f.Epoch
+		m.Reason = f.Reason
 	case Resumed:
 		if f.From == "paused" {
 			m.Paused, m.PausedReason = false, ""
@@ -55,13 +71,29 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 		s := f.Stop
 		m.Stop, m.Epoch = &s, f.Epoch
 		m.Reason = s.Reason
+		m.Task.Void()
+		m.dropApprovals()
+		if s.Restored {
+			m.Task.LeaveOpen()
+		}
+	case StopAcknowledged:
+		if m.Stop != nil {
+			s := *m.Stop
+			s.Done = true
+			m.Stop = &s
+		}
 	case Suspended:
 		m.Suspended, m.CheckpointID, m.Reason = true, f.CheckpointID, f.Reason
 	case Reconnected:
 		m.Suspended, m.Resumes, m.ResumeOffset = false, f.Resumes, f.Offset
+		m.ResumeCalls = m.Task.Counters.Completed
 		m.CheckpointID, m.Reason = f.CheckpointID, ""
+		if f.Epoch > 0 {
+			m.Epoch = f.Epoch
+		}
+		m.dropApprovals()
 	case Restarted:
-		m.Epoch = f.Epoch
+		m.Epoch, m.Stop, m.Reason = f.Epoch, nil, ""
 	case Ended:
 		m.Phase, m.State, m.Reason = PhaseEnded, f.State, f.Reason
 		m.Error, m.ExitCode, m.Summary = f.Error, f.ExitCode, f.Summary
@@ -70,6 +102,25 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 		if f.Tokens > 0 {
 			m.Tokens = f.Tokens
 		}
+		m.Task.Void()
+		m.Task.LeaveOpen()
+	case governance.IntentChanged:
+		m.Epoch = f.Epoch
+		m.Task.Apply(f, at)
+	case governance.RulesChanged:
+		m.Epoch = f.Epoch
+		m.Task.Apply(f, at)
+	default:
+		m.Task.Apply(f, at)
 	}
 	m.settle()
+}
+
+// dropApprovals closes the questions that stand for approvals: they are void,
+// and asked anew under the new epoch.
+func (m *Mission) dropApprovals() {
+	m.Questions = slices.DeleteFunc(slices.Clone(m.Questions), func(q Question) bool { return q.Source == SourceApproval })
+	if len(m.Questions) == 0 {
+		m.Questions = nil
+	}
 }

@@ -39,17 +39,20 @@ func (m *Mission) SessionStarted(generation uint64) ([]Fact, error) {
 		return nil, fmt.Errorf("session started: %w (phase %s)", ErrIllegal, m.Phase)
 	}
 	facts := []Fact{Started{V: version, Generation: generation, AgentRuntime: m.RuntimeName, SessionID: m.SessionID}}
-	return append(facts, m.restate()...), nil
+	return append(facts, m.restate(m.Epoch)...), nil
 }
 
-// restate says again what a running-event on the wire has covered up.
-func (m *Mission) restate() []Fact {
+// restate says again what a running-event on the wire has covered up. Approvals
+// of an older epoch are void: they are judged and asked anew.
+func (m *Mission) restate(epoch uint64) []Fact {
 	var facts []Fact
 	for _, q := range m.Questions {
-		facts = append(facts, Asked{V: version, Question: q, Again: true})
+		if q.Source != SourceApproval || epoch == m.Epoch {
+			facts = append(facts, Asked{V: version, Question: q, Again: true})
+		}
 	}
 	if m.Paused {
-		facts = append(facts, Paused{V: version, Epoch: m.Epoch, Reason: m.PausedReason, Again: true})
+		facts = append(facts, Paused{V: version, Epoch: epoch, Reason: m.PausedReason, Again: true})
 	}
 	return facts
 }
@@ -137,8 +140,14 @@ func (m *Mission) Restart(actor string) ([]Fact, error) {
 	if err := m.alive("restart"); err != nil {
 		return nil, err
 	}
+	if m.Harness {
+		return m.restartHarness(actor)
+	}
 	if m.Latched() || m.PausedReason != RestartRequired {
 		return nil, fmt.Errorf("restart: only a mission that a restart of the host left latched can be restarted: %w", ErrIllegal)
+	}
+	if err := m.Task.MayRestart(); err != nil && len(m.Task.Running) == 0 {
+		return nil, err
 	}
 	return m.goOn(Restarted{V: version, Epoch: m.Epoch + 1, Actor: actor}, Resumed{V: version, From: "paused", Actor: actor}), nil
 }
@@ -163,11 +172,15 @@ func (m *Mission) StopDone(receipt json.RawMessage) ([]Fact, error) {
 	if !m.Latched() {
 		return nil, fmt.Errorf("stop done: no stop: %w", ErrIllegal)
 	}
+	if m.Harness {
+		return []Fact{StopAcknowledged{V: version, StopID: m.Stop.ID, Receipt: receipt}}, nil
+	}
 	end := Ended{V: version, State: StateAborted, Reason: m.Stop.Reason, AbortedBy: m.Stop.By, Tokens: m.Tokens}
 	if m.Stop.Fail != "" {
 		end = Ended{V: version, State: StateFailed, Reason: m.Stop.Fail, Error: m.Stop.Reason, Tokens: m.Tokens}
 	}
-	return []Fact{StopAcknowledged{V: version, StopID: m.Stop.ID, Receipt: receipt}, end}, nil
+	open := m.settleCalls(end)
+	return append(open, StopAcknowledged{V: version, StopID: m.Stop.ID, Receipt: receipt}, end), nil
 }
 
 // Finish ends a mission that was not stopped. A result that comes after the
@@ -182,10 +195,11 @@ func (m *Mission) Finish(generation uint64, e Ended) ([]Fact, error) {
 		return nil, fmt.Errorf("end: the mission is being stopped: %w", ErrIllegal)
 	}
 	e.V, e.Tokens = version, m.Tokens
+	open := m.settleCalls(e)
 	if m.Progress == nil && m.Phase == PhaseLive {
-		return []Fact{Progressed{V: version, Progress: Progress{Phase: "execution"}}, e}, nil
+		open = append(open, Progressed{V: version, Progress: Progress{Phase: "execution"}})
 	}
-	return []Fact{e}, nil
+	return append(open, e), nil
 }
 
 // Suspend says that the host goes away on purpose.
@@ -208,29 +222,33 @@ func (m *Mission) Reconnect(checkpointID string, offset uint64, maxResumes int, 
 		return nil, err
 	}
 	if m.Phase == PhaseQueued {
-		return append([]Fact{Assigned{V: version, EstimatedStart: estimatedStart, Again: true}}, m.restate()...), nil
+		return append([]Fact{Assigned{V: version, EstimatedStart: estimatedStart, Again: true}}, m.restate(m.Epoch)...), nil
 	}
 	planned, resumes := m.Suspended, m.Resumes
 	if !planned {
-		if resumes++; offset > m.ResumeOffset {
+		switch progress := offset > m.ResumeOffset || m.Task.Counters.Completed > m.ResumeCalls; {
+		case progress:
 			resumes = 1
+		case len(m.Questions) == 0: // who waits for a human is not expected to get on
+			resumes++
 		}
 	}
 	if planned {
 		checkpointID = m.CheckpointID
 	}
-	facts := []Fact{Reconnected{V: version, CheckpointID: checkpointID, Planned: planned, Resumes: resumes, Offset: offset}}
+	// Verdicts of the time before are void, and what waits is judged again (E4).
+	facts := []Fact{Reconnected{V: version, CheckpointID: checkpointID, Planned: planned, Resumes: resumes, Offset: offset, Epoch: m.Epoch + 1}}
 	if resumes > maxResumes {
 		return append(facts, Ended{V: version, State: StateFailed, Reason: "restart_intensity_exceeded",
 			Error: fmt.Sprintf("resumed %d times without progress", maxResumes), Tokens: m.Tokens}), nil
 	}
 	if latched && !m.Latched() {
-		return append(facts, Paused{V: version, Epoch: m.Epoch + 1, Actor: "airlock", Reason: RestartRequired}), nil
+		return append(facts, Paused{V: version, Epoch: m.Epoch + 2, Actor: "airlock", Reason: RestartRequired}), nil
 	}
 	if m.Phase == PhaseLive && !m.Latched() {
 		facts = append(facts, Resumed{V: version, From: "suspended"})
 	}
-	return append(facts, m.restate()...), nil
+	return append(facts, m.restate(m.Epoch+1)...), nil
 }
 
 // Requeue puts a mission whose start certainly never reached a cell back into
@@ -242,7 +260,7 @@ func (m *Mission) Requeue(generation uint64, estimatedStart time.Time) ([]Fact, 
 	if m.Phase != PhaseStarting {
 		return nil, fmt.Errorf("requeue: %w (phase %s)", ErrIllegal, m.Phase)
 	}
-	return append([]Fact{Assigned{V: version, EstimatedStart: estimatedStart, Again: true}}, m.restate()...), nil
+	return append([]Fact{Assigned{V: version, EstimatedStart: estimatedStart, Again: true}}, m.restate(m.Epoch)...), nil
 }
 
 func (m *Mission) alive(what string) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
@@ -28,6 +29,15 @@ type (
 		Metadata      json.RawMessage `json:"metadata,omitempty"`
 		PayloadDigest string          `json:"payload_digest,omitempty"`
 		Spec          json.RawMessage `json:"spec,omitempty"`
+
+		// What the gate works with (W16).
+		Harness bool                 `json:"harness,omitempty"`
+		Intent  *governance.Envelope `json:"intent,omitempty"`
+		Plan    json.RawMessage      `json:"plan,omitempty"`
+		Mode    string               `json:"mode,omitempty"`
+		Rules   string               `json:"rules_digest,omitempty"`
+		Policy  string               `json:"policy,omitempty"`
+		Stages  []string             `json:"stages,omitempty"`
 	}
 	// Assigned: it waits for its start.
 	Assigned struct {
@@ -55,6 +65,10 @@ type (
 	Progressed struct {
 		V int `json:"v"`
 		Progress
+		// What the mission has used in all; such a progress is the host's own and
+		// not told to the orchestrator.
+		Tokens    int64 `json:"tokens_total,omitempty"`
+		CostMicro int64 `json:"cost_micro_usd_total,omitempty"`
 	}
 	// Asked: a human is asked.
 	Asked struct {
@@ -76,6 +90,14 @@ type (
 		Actor  string `json:"actor"`
 		Reason string `json:"reason"`
 		Again  bool   `json:"again,omitempty"`
+	}
+	// ReplanAsked: an operator wants another plan; nothing is dispatched until an
+	// explicit resume (C6).
+	ReplanAsked struct {
+		V      int    `json:"v"`
+		Epoch  uint64 `json:"epoch"`
+		Actor  string `json:"actor"`
+		Reason string `json:"reason,omitempty"`
 	}
 	// Resumed: it goes on.
 	Resumed struct {
@@ -106,6 +128,7 @@ type (
 		V            int    `json:"v"`
 		CheckpointID string `json:"checkpoint_id"`
 		Planned      bool   `json:"planned"`
+		Epoch        uint64 `json:"epoch,omitempty"`
 		Resumes      int    `json:"resumes"`
 		Offset       uint64 `json:"offset"` // output known at that moment
 	}
@@ -146,6 +169,7 @@ func (Progressed) Kind() journal.Kind       { return journal.Progress }
 func (Asked) Kind() journal.Kind            { return journal.Question }
 func (Answered) Kind() journal.Kind         { return journal.Answered }
 func (Paused) Kind() journal.Kind           { return journal.Paused }
+func (ReplanAsked) Kind() journal.Kind      { return journal.ReplanRequested }
 func (Resumed) Kind() journal.Kind          { return journal.Resumed }
 func (Stopped) Kind() journal.Kind          { return journal.Stop }
 func (StopAcknowledged) Kind() journal.Kind { return journal.StopAcknowledged }
@@ -175,6 +199,8 @@ func Decode(kind journal.Kind, payload string) (Fact, error) {
 		return decode[Answered](kind, payload)
 	case journal.Paused:
 		return decode[Paused](kind, payload)
+	case journal.ReplanRequested:
+		return decode[ReplanAsked](kind, payload)
 	case journal.Resumed:
 		return decode[Resumed](kind, payload)
 	case journal.Stop:
@@ -192,7 +218,11 @@ func Decode(kind journal.Kind, payload string) (Fact, error) {
 	case journal.Gap:
 		return decode[Gapped](kind, payload)
 	default:
-		return nil, nil
+		f, err := governance.Decode(kind, []byte(payload))
+		if err != nil {
+			return nil, fmt.Errorf("payload of a %s event: %w", kind, err)
+		}
+		return f, nil
 	}
 }
 

@@ -1,6 +1,7 @@
 // Package mission is the domain of one mission: its state, the facts that
 // change it, and the rules that turn a command into facts. It is pure: it
-// imports journal for the kinds of events and nothing that does I/O.
+// imports journal for the kinds of events, governance for the task's side, and
+// nothing that does I/O.
 //
 // The one idea: Decide-functions (decide.go) look at a Mission and answer with
 // facts or refuse; Apply (apply.go) is the only thing that changes a Mission;
@@ -12,6 +13,8 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+
+	"github.com/airlock-host/airlock/host/internal/governance"
 )
 
 // ErrIllegal says that the mission's state does not allow the command.
@@ -68,6 +71,12 @@ type Mission struct {
 	CheckpointID string `json:"checkpoint_id,omitempty"`
 	Stop         *Stop  `json:"stop,omitempty"`
 
+	// Harness says that the agent runs outside of any cell and speaks over the
+	// harness API; such a task does not end, it is stopped and restarted.
+	Harness bool `json:"harness,omitempty"`
+	// Task is the governed side: proposals, decisions, calls, access.
+	Task governance.Task `json:"task,omitzero"`
+
 	Questions []Question `json:"questions,omitempty"` // open ones, oldest first
 	// Closed are the ids of questions that were closed, the newest last: a
 	// replayed question is not asked again, and a late answer is a conflict.
@@ -76,7 +85,8 @@ type Mission struct {
 
 	// Resumes counts unplanned restarts since the mission last made progress.
 	Resumes      int    `json:"resumes,omitempty"`
-	ResumeOffset uint64 `json:"resume_offset,omitempty"` // output at the last unplanned restart
+	ResumeOffset uint64 `json:"resume_offset,omitempty"` // output at the last restart
+	ResumeCalls  int    `json:"resume_calls,omitempty"`  // completed calls at the last restart
 
 	ExitCode  *int       `json:"exit_code,omitempty"`
 	Error     string     `json:"error,omitempty"`
@@ -102,6 +112,10 @@ type Stop struct {
 	// Fail is set when the ladder must end in mission.failed: the reason word
 	// (timeout, idle, budget).
 	Fail string `json:"fail,omitempty"`
+	// Restored: nobody stopped it; a harness task comes back stopped (seed 003).
+	Restored bool `json:"restored,omitempty"`
+	// Done: the ladder is through and its receipt is in the journal.
+	Done bool `json:"done,omitempty"`
 }
 
 // Artifact is something that a mission made.
@@ -137,6 +151,8 @@ func (m *Mission) View() View {
 	}
 	switch {
 	case m.Terminal():
+	case m.Stop != nil && m.Stop.Done:
+		v.WaitingFor = "restart"
 	case m.Stop != nil:
 		v.WaitingFor = "stop"
 	case m.Paused:
@@ -157,7 +173,7 @@ func (m *Mission) settle() {
 	case m.State.Terminal():
 	case m.Suspended:
 		m.State = StateSuspended
-	case m.Paused:
+	case m.Paused, m.Harness && m.Stop != nil:
 		m.State = StatePaused
 	case len(m.Questions) > 0:
 		m.State = StateHITL

@@ -77,11 +77,16 @@ type Question struct {
 	Options   []string   `json:"options,omitempty"`
 	AskedAt   time.Time  `json:"asked_at"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	// Source is who asks: "runtime" (the answer is typed into the session) or
-	// "ask" (a process that ran `airlock-cell ask`). SourceID is the id there.
+	// Source is who asks: "runtime" (the answer is typed into the session), "ask"
+	// (a process that ran `airlock-cell ask`) or "approval" (the gate; the answer
+	// is one of five verbs). SourceID is the id there.
 	Source   string `json:"source,omitempty"`
 	SourceID string `json:"source_id,omitempty"`
 }
+
+// SourceApproval is the source of a question that stands for an approval; its
+// hitl id is the decision's id.
+const SourceApproval = "approval"
 
 // WireEvent is an event for the orchestrator: a word and its closed data
 // object (executor contract, section 3). Data is nil where there is none.

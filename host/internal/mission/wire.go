@@ -15,6 +15,9 @@ func Wire(f Fact, after *Mission, at time.Time) (WireEvent, bool) {
 	case Started:
 		return event("mission.started", at, wireStarted{StateRunning, f.AgentRuntime, f.SessionID})
 	case Progressed:
+		if f.used() {
+			return WireEvent{}, false
+		}
 		return event("mission.progress", at, f.Progress)
 	case Asked:
 		return event("mission.hitl_required", at, asked(f.Question))
@@ -25,6 +28,8 @@ func Wire(f Fact, after *Mission, at time.Time) (WireEvent, bool) {
 		return event("mission.resumed", at, wireResumed{StateRunning, "paused"})
 	case Paused:
 		return event("mission.paused", at, wireReason{StatePaused, f.Reason})
+	case ReplanAsked:
+		return event("mission.paused", at, wireReason{StatePaused, "replan"})
 	case Resumed:
 		if after.Phase != PhaseLive {
 			// serve's only word for "not held any more" before the start.

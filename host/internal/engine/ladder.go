@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/governance"
+	"github.com/airlock-host/airlock/host/internal/mission"
+	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+)
+
+const (
+	freezeWait    = time.Second // then the kill comes without it
+	cellLatchWait = 500 * time.Millisecond
+)
+
+// stopWish is a stop whose latch is set.
+type stopWish struct {
+	stop  mission.Stop
+	at    time.Time // when the latch held
+	first []rung    // before the journal was asked
+	// held is closed when the stop is where it survives the host.
+	held chan struct{}
+}
+
+// stopWith latches first and writes then (seed 003): the latch in memory, which
+// also cuts the mission off at the host; then its tombstone and the latch in the
+// cell agent; then the journal, with the facts that belong before the stop.
+func (e *Engine) stopWith(a *actor, s mission.Stop, first ...mission.Fact) error {
+	m := a.state()
+	if m.Terminal() {
+		return fmt.Errorf("stop: the mission is %s: %w", m.State, mission.ErrIllegal)
+	}
+	s.ID = newUUID()
+	w := &stopWish{stop: s, at: e.now().UTC(), held: make(chan struct{})}
+	if !a.latch.Load() && a.stopWish.CompareAndSwap(nil, w) {
+		a.setLatch()
+		w.first = e.hold(a, m, w)
+		close(w.held)
+	}
+	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+		w := a.stopWish.Load()
+		if w == nil {
+			return nil, nil // it came back stopped
+		}
+		facts, err := m.StopNow(w.stop)
+		if len(facts) > 0 {
+			facts = append(first, facts...)
+		}
+		return facts, err
+	}, nil)
+	if m.Harness {
+		e.goRun(func(ctx context.Context) { e.ladder(ctx, a) })
+	}
+	return err
+}
+
+// hold puts the stop where it survives the host: beside the heads, and in the
+// cell agent.
+func (e *Engine) hold(a *actor, m *mission.Mission, w *stopWish) []rung {
+	l := ladderLog{now: e.now, rungs: []rung{{Name: "latch", Result: "done", At: w.at}}}
+	var wg sync.WaitGroup
+	inCell := ladderLog{now: e.now}
+	if s := a.sess.Load(); s != nil && !m.Paused {
+		wg.Go(func() {
+			inCell.climb("cell_latch", func() string {
+				ctx, cancel := context.WithTimeout(context.Background(), cellLatchWait)
+				defer cancel()
+				return word(s.conn.Load().Latch(ctx, m.Epoch+1))
+			})
+		})
+	}
+	l.climb("tombstone", func() string { return word(e.bury(a.id, w.stop, w.at)) })
+	wg.Wait()
+	return append(l.rungs, inCell.rungs...)
+}
+
+// ladder ends a stopped mission: what the host carries is cut already; then the
+// cell is frozen, and killed while the issuers are asked; then the proof. It
+// insists until nothing of the mission runs; what cannot be proven is said in
+// the receipt and never claimed.
+func (e *Engine) ladder(ctx context.Context, a *actor) {
+	a.ladderMu.Lock()
+	defer a.ladderMu.Unlock()
+	if !a.latch.Load() {
+		return // restarted meanwhile
+	}
+	effective := e.now().UTC()
+	l := &ladderLog{now: e.now}
+	if w := a.stopWish.Load(); w != nil {
+		select {
+		case <-w.held:
+		case <-ctx.Done():
+			return
+		}
+		effective, l.rungs = w.at, append(l.rungs, w.first...)
+	}
+	l.climb("cut", func() string { e.cutOff(a.id); return "done" })
+	e.requestCancel(a)
+	proof, err := e.endProcesses(ctx, a, l)
+	if err != nil {
+		return // the engine closes; the latch is in the journal or beside the heads
+	}
+	err = a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
+		if m.Terminal() {
+			return nil, nil
+		}
+		var facts []mission.Fact
+		after := *m
+		if !m.Latched() { // the latch held but could not be written before
+			first, err := m.StopNow(a.stopWish.Load().stop)
+			if err != nil {
+				return nil, err
+			}
+			facts = first
+			after.Apply(first[0], effective)
+		}
+		text, err := json.Marshal(e.newReceipt(a, &after, proof, l.rungs, effective))
+		if err != nil {
+			return nil, err
+		}
+		done, err := after.StopDone(text)
+		return append(facts, done...), err
+	}, nil)
+	switch {
+	case err == nil:
+		e.unbury(a.id)
+	case ctx.Err() == nil && !errors.Is(err, mission.ErrIllegal):
+		e.log.Error("stopped mission could not be ended", "mission", a.id, "error", err)
+	}
+}
+
+// requestCancel asks the calls that were admitted before the stop to end; it is
+// a request and never a proof (D4).
+func (e *Engine) requestCancel(a *actor) {
+	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+		var facts []mission.Fact
+		for _, i := range m.Task.Running {
+			if i.CancelAt == nil && i.Boundary != mission.Launch && m.Stop != nil {
+				facts = append(facts, governance.CancelRequested{V: 1, InvocationID: i.ID, StopID: m.Stop.ID, Accepted: true})
+			}
+		}
+		return facts, nil
+	}, nil)
+	if err != nil {
+		a.audit(fmt.Sprintf("the requests to cancel could not be journalled: %v", err))
+	}
+}
+
+// endProcesses freezes and kills, and takes access back meanwhile.
+func (e *Engine) endProcesses(ctx context.Context, a *actor, l *ladderLog) (isolationProof, error) {
+	m := a.settled()
+	stopID, reason := endID(&m), "stopped"
+	if m.Stop != nil {
+		stopID, reason = m.Stop.ID, m.Stop.Reason
+	} else if w := a.stopWish.Load(); w != nil {
+		stopID, reason = w.stop.ID, w.stop.Reason
+	}
+	proof := isolationProof{Action: "none", Result: "nothing_started", Detail: "no cell was asked for", At: e.now().UTC()}
+	if m.Harness {
+		proof.Result, proof.Detail = "outside", "the agent runs outside of any cell: it is granted no dispatch any more; its process is not ended"
+	}
+	c := a.cell()
+	if c != nil {
+		e.quieten(ctx, a, c, l)
+	}
+	var wg sync.WaitGroup
+	revoked := ladderLog{now: e.now}
+	wg.Go(func() {
+		revoked.climb("revoke", func() string {
+			e.revoke(ctx, a, stopID, reason, revokeFirst)
+			m := a.settled()
+			access, _ := e.access(a, &m)
+			return access
+		})
+	})
+	var err error
+	if c != nil {
+		l.climb("kill", func() string {
+			var got *pluginv1.Proof
+			if got, err = e.killCell(ctx, a, c); err != nil {
+				return word(err)
+			}
+			proof = isolationProof{Driver: c.Instance, Action: "kill", Result: proofWord(got), Detail: got.GetDetail(), At: e.now().UTC()}
+			return proof.Result
+		})
+	}
+	wg.Wait()
+	l.rungs = append(l.rungs, revoked.rungs...)
+	return proof, err
+}
+
+// quieten freezes the cell, so that nothing happens any more while it is killed
+// and the issuers are asked.
+func (e *Engine) quieten(ctx context.Context, a *actor, c *cells.Cell, l *ladderLog) {
+	if len(c.Ref) == 0 {
+		return
+	}
+	l.climb("freeze", func() string {
+		freezeCtx, cancel := context.WithTimeout(ctx, freezeWait)
+		defer cancel()
+		err := e.opts.Cells.Freeze(freezeCtx, c)
+		if err != nil { // then the agent itself kills what it can, until the driver does
+			e.killInside(ctx, a)
+		}
+		return word(err)
+	})
+	if s := a.sess.Load(); s != nil {
+		s.conn.Load().Close()
+	}
+}
+
+// killInside latches the cell agent and has it kill the session; a frozen or
+// silent agent is passed over, since the driver's kill comes next.
+func (e *Engine) killInside(ctx context.Context, a *actor) {
+	s, m := a.sess.Load(), a.state()
+	if s == nil || m.Paused {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn := s.conn.Load()
+	if err := conn.Latch(ctx, m.Epoch); err != nil {
+		return
+	}
+	_ = conn.Kill(ctx, "", 0, 0)
+}
+
+// killCell asks the driver until it answers.
+func (e *Engine) killCell(ctx context.Context, a *actor, c *cells.Cell) (*pluginv1.Proof, error) {
+	pause := 100 * time.Millisecond
+	for {
+		stopCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		proof, err := e.opts.Cells.Stop(stopCtx, c, 0)
+		cancel()
+		if err == nil {
+			return proof, nil
+		}
+		e.log.Error("cell could not be stopped yet", "mission", a.id, "cell", c.ID, "error", err)
+		if wait(ctx, pause) != nil {
+			return nil, ctx.Err()
+		}
+		pause = min(2*pause, 2*time.Second)
+	}
+}
