@@ -28,6 +28,9 @@ const deadline = 90 * time.Second
 var bin, program string
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "in-cell" {
+		os.Exit(inCell(os.Args[2:]))
+	}
 	dir := os.Getenv("AIRLOCK_BIN")
 	if dir == "" {
 		tmp, err := os.MkdirTemp("", "albin")
@@ -119,9 +122,11 @@ func (l *lockedBuffer) String() string {
 type settings struct {
 	agent      string // further lines of the agent block
 	governance string // further lines of the governance block
+	policy     string // further lines of its policy block
 	extra      string // further blocks
 	runtime    string // lines of the command runtime's config
 	slots      int
+	plugins    string // directory of plugins; empty: the built ones
 	orc        orchestrator.Options
 }
 
@@ -147,6 +152,9 @@ func newRig(t *testing.T, s settings) *rig {
 	if s.slots == 0 {
 		s.slots = 64
 	}
+	if s.plugins == "" {
+		s.plugins = filepath.Join(bin, "plugins")
+	}
 	r.conf = filepath.Join(dir, "airlock.hcl")
 	text := fmt.Sprintf(`
 name     = "e2e"
@@ -160,7 +168,7 @@ orchestrator {
   endpoint = "%[2]s"
 }
 plugins {
-  dir  = "%[3]s/plugins"
+  dir  = "%[3]s"
   lock = "%[1]s/no.lock.hcl"
 }
 isolation "host-supervisor" "host" {
@@ -176,6 +184,7 @@ governance {
   on_failure = "fail_closed"
   policy {
     default = "allow"
+    %[10]s
   }
   head {
     file     = "%[1]s/heads/heads.jsonl"
@@ -199,7 +208,7 @@ operator "e2e" {
   role       = "operator"
 }
 %[9]s
-`, dir, r.orc.URL(), bin, s.runtime, s.governance, s.slots, s.agent, os.Getuid(), s.extra)
+`, dir, r.orc.URL(), s.plugins, s.runtime, s.governance, s.slots, s.agent, os.Getuid(), strings.ReplaceAll(s.extra, "{{work}}", r.work), s.policy)
 	write(t, r.conf, text, 0o600)
 	write(t, filepath.Join(dir, "operator.token"), strings.Repeat("k3y-", 10), 0o600)
 	sock := filepath.Join(dir, "run", "airlock.sock")

@@ -37,7 +37,7 @@ func TestAMissionRunsToItsEnd(t *testing.T) {
 			t.Errorf("%s: events %v", tt.id, r.names(tt.id))
 		}
 	}
-	want := []string{"task_opened", "assigned", "starting", "started", "progress", "ended"}
+	want := []string{"task_opened", "assigned", "starting", "proposed", "decision", "executed", "started", "progress", "completed", "ended"}
 	if got := r.journal("ok"); !slices.Equal(got, want) {
 		t.Errorf("journal of ok = %v, want %v", got, want)
 	}

@@ -65,8 +65,11 @@ type host struct {
 	log     hclog.Logger
 	store   *store.Store
 	heads   *heads.Log
+	run     *runDir
+	trouble []string // what status says of the start
 	catalog *plugins.Catalog
 	cells   *cells.Manager
+	dialer  *dialer
 	engine  *engine.Engine
 	exec    *executor.Executor
 	id      string
@@ -95,10 +98,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 
 // openStore makes the directories, the identity and the store.
 func (h *host) openStore() error {
-	for _, dir := range []string{h.cfg.DataDir, h.cfg.RunDir} {
-		if err := os.MkdirAll(dir, 0o711); err != nil {
-			return fmt.Errorf("make %s: %w", dir, err)
-		}
+	if err := os.MkdirAll(h.cfg.DataDir, 0o711); err != nil {
+		return fmt.Errorf("make %s: %w", h.cfg.DataDir, err)
 	}
 	if o := h.cfg.Orchestrator; o != nil {
 		if _, err := executor.AdoptIdentity(h.cfg.DataDir, o.LegacyDir); err != nil {
@@ -114,6 +115,13 @@ func (h *host) openStore() error {
 		return err
 	}
 	if h.store, err = store.Open(store.Options{Dir: h.cfg.DataDir, Log: h.log.Named("store"), Heads: h.heads}); err != nil {
+		return err
+	}
+	// Before anything in it is touched, plugins' sockets above all.
+	if h.run, err = takeRunDir(h.cfg.RunDir); err != nil {
+		return err
+	}
+	if err := h.findLosses(); err != nil {
 		return err
 	}
 	h.id, err = executor.LoadIdentity(h.cfg.DataDir)
@@ -132,7 +140,7 @@ func (h *host) startPlugins(ctx context.Context) {
 		},
 		MapDiagnostics: config.MapDiagnostics,
 	})
-	h.catalog.Start(ctx, h.cfg.Instances)
+	h.catalog.Start(ctx, instances(h.cfg))
 }
 
 func (h *host) startEngine(ctx context.Context) error {
@@ -154,7 +162,15 @@ func (h *host) startEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.engine = engine.New(engine.Options{Config: h.cfg, HostID: h.id, BootID: bootID(), Store: h.store,
+	rules, err := compileRules(h.cfg)
+	if err != nil {
+		return err
+	}
+	if h.dialer, err = h.newDialer(); err != nil {
+		return err
+	}
+	h.engine = engine.New(engine.Options{Config: h.cfg, Rules: rules,
+		StopsDir: filepath.Join(filepath.Dir(h.cfg.Governance.Head.File), "stops"), Dialer: h.dialer, HostID: h.id, BootID: bootID(), Store: h.store,
 		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission})
 	h.startMirror(ctx)
 	return h.engine.Start(ctx)
@@ -277,6 +293,9 @@ func (h *host) close() error {
 	if h.engine != nil {
 		h.engine.Close()
 	}
+	if h.dialer != nil {
+		h.dialer.gateway.Close()
+	}
 	if h.catalog != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		h.catalog.Close(ctx)
@@ -290,6 +309,9 @@ func (h *host) close() error {
 	}
 	if h.heads != nil {
 		errs = append(errs, h.heads.Close())
+	}
+	if h.run != nil {
+		errs = append(errs, h.run.release())
 	}
 	return errors.Join(errs...)
 }

@@ -39,10 +39,14 @@ func (h *host) ready() api.Readiness {
 	if err := h.store.Healthy(); err != nil {
 		r.Ready, r.Store = false, err.Error()
 	}
+	if err := h.run.check(); err != nil {
+		r.Ready, r.RunDir = false, err.Error()
+	}
 	if err := h.heads.Err(); err != nil {
 		r.Heads = err.Error()
 	}
-	for _, i := range h.cfg.Instances {
+	r.Trouble = h.trouble
+	for _, i := range instances(h.cfg) {
 		reason := ""
 		if _, err := h.catalog.Capabilities(i.Ref()); err != nil {
 			reason = err.Error()

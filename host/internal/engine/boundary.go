@@ -35,7 +35,9 @@ func (b *boundary) handle(ctx context.Context, msg *pluginv1.RunResponse, calls 
 	case *pluginv1.RunResponse_Admit:
 		do = func() { b.admit(m.Admit) }
 	case *pluginv1.RunResponse_Settled:
-		do = func() { b.settled(ctx, m.Settled) }
+		// At once: the session's end, which may follow, closes what is still open.
+		b.settled(ctx, m.Settled)
+		do = func() {}
 	case *pluginv1.RunResponse_Withdrawn:
 		do = func() { b.s.eng.withdraw(b.s.a, m.Withdrawn.GetProposalId(), "withdrawn by the agent") }
 	case *pluginv1.RunResponse_Deferred:
@@ -128,12 +130,32 @@ func (b *boundary) admit(ad *pluginv1.Admit) {
 	var refused *governance.Refused
 	switch {
 	case err == nil:
-		b.answer(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Admitted{Admitted: &pluginv1.Admitted{ProposalId: ad.GetProposalId(), InvocationId: id}}})
+		b.admitted(ad.GetProposalId(), id)
 	case errors.As(err, &refused):
+		// A plugin that lost its state asks again for a call that runs.
+		if id, runs := running(a, ad.GetProposalId()); runs && refused.Code == governance.CodeConsumed {
+			b.admitted(ad.GetProposalId(), id)
+			return
+		}
 		b.refuse(ad.GetProposalId(), refused.Code)
 	default:
 		b.refuse(ad.GetProposalId(), governance.CodeNotAllowed)
 	}
+}
+
+func (b *boundary) admitted(proposalID, invocationID string) {
+	b.answer(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Admitted{Admitted: &pluginv1.Admitted{ProposalId: proposalID, InvocationId: invocationID}}})
+}
+
+// running finds the call of a proposal that was admitted and has not ended.
+func running(a *actor, proposalID string) (string, bool) {
+	m := a.settled()
+	for _, i := range m.Task.Running {
+		if i.ProposalID == proposalID {
+			return i.ID, true
+		}
+	}
+	return "", false
 }
 
 func (b *boundary) refuse(proposalID, code string) {

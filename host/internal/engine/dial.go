@@ -18,7 +18,7 @@ type Dialer interface {
 	// link: a gateway's name, ":proxy" or host:port.
 	Carry(c Caller, target string, nc net.Conn)
 	// Cut ends every connection of a mission and refuses new ones; it gives how
-	// many it has ended. It never waits for a cell.
+	// many were ended since the first Cut. It never waits for a cell.
 	Cut(missionID string) int
 	// Restore takes Cut back.
 	Restore(missionID string)

@@ -71,3 +71,21 @@ func (e *Engine) askGrant(ctx context.Context, a *actor, ref, id string) (*plugi
 	}
 	return resp.GetGrant(), nil
 }
+
+// secretEnv is the environment that must never be stored: what issuers granted,
+// and what the plan takes of it under other names.
+func secretEnv(plan *pluginv1.LaunchPlan, granted map[string]string) ([]string, error) {
+	env := maps.Clone(granted)
+	for name, ref := range plan.GetSecretEnv() {
+		value, ok := granted[ref.GetGrant()]
+		if ref.GetGrant() == "" || !ok {
+			return nil, fmt.Errorf("it needs a secret for %s that no revoker of the agent grants (%q)", name, ref.GetGrant())
+		}
+		env[name] = value
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, name+"="+env[name])
+	}
+	return out, nil
+}

@@ -74,7 +74,7 @@ func (e *Engine) judge(ctx context.Context, a *actor, m *mission.Mission, c call
 		in.History = append(in.History, gate.HistoryEntry{Tool: act.Tool, Status: string(act.Status)})
 	}
 	v := rules.Evaluate(in)
-	e.tighten(ctx, rules, in, &v)
+	e.tighten(ctx, rules, in, c.ProposalID, &v)
 	return e.record(m, c, v, intent, epoch, rules, sp)
 }
 
@@ -228,14 +228,6 @@ func (e *Engine) scan(ctx context.Context, taskID string, take func(governance.F
 			return nil
 		}
 	}
-}
-
-// tighten asks the policy plugins; they can only make a verdict more severe.
-func (e *Engine) tighten(ctx context.Context, rules *gate.Rules, in gate.Input, v *gate.Verdict) {
-	_ = ctx
-	_ = rules
-	_ = in
-	_ = v
 }
 
 // rejudge judges everything that waits under an older epoch again, with new

@@ -38,6 +38,7 @@ type Plugins interface {
 	Isolation(ref string) (pluginv1.IsolationClient, error)
 	Runtime(ref string) (pluginv1.RuntimeClient, error)
 	Revoker(ref string) (pluginv1.RevokerClient, error)
+	Policy(ref string) (pluginv1.PolicyClient, error)
 	// Capabilities of an instance when it is healthy, else why it is not.
 	Capabilities(ref string) ([]string, error)
 	// Features that the instance's plugin declares.

@@ -203,6 +203,14 @@ func (e *Engine) startSession(ctx context.Context, a *actor, c *cells.Cell, conn
 	if c.Plan, err = proto.Marshal(plan); err != nil {
 		return nil, err
 	}
+	granted, err := e.grant(ctx, a, sp)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := secretEnv(plan, granted)
+	if err != nil {
+		return nil, fmt.Errorf("plan by %s: %w", sp.Runtime, err)
+	}
 	if err := e.admitLaunch(ctx, a, c, plan); err != nil {
 		return nil, err
 	}
@@ -211,6 +219,7 @@ func (e *Engine) startSession(ctx context.Context, a *actor, c *cells.Cell, conn
 	if err != nil {
 		return nil, err
 	}
+	frame.Env = append(frame.Env, secret...)
 	if _, err := conn.Start(ctx, frame); err != nil {
 		return nil, fmt.Errorf("start the session: %w", err)
 	}
@@ -265,8 +274,6 @@ func checkPlan(ref string, p *pluginv1.LaunchPlan) error {
 		return fmt.Errorf("plan by %s: boundary, output and on_full must be given", ref)
 	case p.GetBoundary() == pluginv1.Boundary_BOUNDARY_PROTOCOL && p.GetOnFull() != pluginv1.OnFull_ON_FULL_BLOCK:
 		return fmt.Errorf("plan by %s: boundary protocol needs on_full block, or calls could be lost", ref)
-	case len(p.GetSecretEnv()) > 0:
-		return fmt.Errorf("plan by %s: it needs secrets, which this version of airlock does not have", ref)
 	}
 	return nil
 }

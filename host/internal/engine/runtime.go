@@ -14,6 +14,7 @@ import (
 	"github.com/airlock-host/airlock/host/internal/store"
 	cellv1 "github.com/airlock-host/airlock/proto/airlock/cell/v1"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+	cell "github.com/airlock-host/airlock/sdk/cell"
 )
 
 // maxLine is the longest line that a runtime is shown as one piece.
@@ -304,9 +305,9 @@ func (r *runtimeLink) handle(ctx context.Context, msg *pluginv1.RunResponse) err
 	case *pluginv1.RunResponse_Checkpoint:
 		return s.checkpoint(ctx, m.Checkpoint)
 	case *pluginv1.RunResponse_Write:
-		return s.conn.Load().Input(ctx, s.id, m.Write.GetKey(), m.Write.GetData(), s.gen)
+		return unlessEnded(s.conn.Load().Input(ctx, s.id, m.Write.GetKey(), m.Write.GetData(), s.gen))
 	case *pluginv1.RunResponse_CloseInput:
-		return s.conn.Load().CloseInput(ctx, s.id, s.gen)
+		return unlessEnded(s.conn.Load().CloseInput(ctx, s.id, s.gen))
 	case *pluginv1.RunResponse_Problem:
 		s.eng.log.Warn("the runtime reports a problem", "mission", s.a.id, "fatal", m.Problem.GetFatal(), "message", m.Problem.GetMessage())
 	case *pluginv1.RunResponse_Usage:
@@ -318,6 +319,14 @@ func (r *runtimeLink) handle(ctx context.Context, msg *pluginv1.RunResponse) err
 		return fmt.Errorf("the plugin sent %T, which boundary none does not have", m)
 	}
 	return nil
+}
+
+// unlessEnded is nil for what came too late for a session: its end follows.
+func unlessEnded(err error) error {
+	if errors.Is(err, cell.ErrClosed) {
+		return nil
+	}
+	return err
 }
 
 func (s *liveSession) progress(p *pluginv1.Progress) error {

@@ -237,15 +237,3 @@ func (t *Task) MayRestart() error {
 func stopped() error {
 	return &Refused{CodeStopped, "the task is stopped: nothing is proposed or dispatched any more"}
 }
-
-// Digest of an envelope, over its JSON.
-func (e *Envelope) Digest() string {
-	if e == nil {
-		return ""
-	}
-	text, err := json.Marshal(e)
-	if err != nil {
-		return "" // Valid refuses what cannot be encoded
-	}
-	return Digest(text)
-}

@@ -52,3 +52,23 @@ func (e *Envelope) Valid() error {
 
 // Expired says whether the envelope's time is over.
 func (e *Envelope) Expired(now time.Time) bool { return e.Expires != nil && !now.Before(*e.Expires) }
+
+// JSON is the envelope as it is journalled; nil for none.
+func (e *Envelope) JSON() []byte {
+	if e == nil {
+		return nil
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return nil // Valid refuses what cannot be encoded
+	}
+	return text
+}
+
+// Digest of the envelope, over its JSON; empty for none.
+func (e *Envelope) Digest() string {
+	if e == nil {
+		return ""
+	}
+	return Digest(e.JSON())
+}

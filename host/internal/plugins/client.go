@@ -47,6 +47,15 @@ func (c *Catalog) Revoker(ref string) (pluginv1.RevokerClient, error) {
 	return pluginv1.NewRevokerClient(i), nil
 }
 
+// Policy is a client of a policy plugin; see Isolation.
+func (c *Catalog) Policy(ref string) (pluginv1.PolicyClient, error) {
+	i, err := c.usable(ref, config.KindPolicy)
+	if err != nil {
+		return nil, err
+	}
+	return pluginv1.NewPolicyClient(i), nil
+}
+
 // ErrUnknown says that no instance has this name.
 var ErrUnknown = errors.New("no such plugin instance")
 

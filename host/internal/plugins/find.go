@@ -30,7 +30,7 @@ func Find(dir string) ([]Found, error) {
 	}
 	var found []Found
 	for _, e := range entries {
-		for _, kind := range []string{config.KindIsolation, config.KindRuntime, config.KindRevoker} {
+		for _, kind := range []string{config.KindIsolation, config.KindRuntime, config.KindRevoker, config.KindPolicy} {
 			name, ok := strings.CutPrefix(e.Name(), FileName(kind, ""))
 			if ok && validName(name) && !e.IsDir() {
 				found = append(found, Found{File: e.Name(), Kind: kind, Name: name, Path: filepath.Join(dir, e.Name())})

@@ -183,6 +183,20 @@ plugin "judge" {
 	}
 }
 
+// A plugin cannot make an approval of something else cover its finding.
+func TestPluginFindingsHaveTheirOwnIDs(t *testing.T) {
+	t.Parallel()
+	r := policy(t, "allow", "rule \"w\" {\n tool = \"*\"\n effect = \"warn\"\n}\nplugin \"judge\" {}")
+	in := call("x", `{}`)
+	in.Waived = []string{"policy/w"}
+	for _, id := range []string{"policy/w", "plugin/other", "x"} {
+		v := r.Tighten(r.Evaluate(in), []governance.Finding{{ID: id, Rule: "judge", Outcome: governance.Pause}})
+		if v.Outcome != governance.Pause || v.Findings[1].ID != "plugin/judge/"+id {
+			t.Errorf("%s: %+v", id, v)
+		}
+	}
+}
+
 type errTest struct{}
 
 func (errTest) Error() string { return "deadline exceeded" }
