@@ -15,7 +15,7 @@ PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
 GOLANGCI_VERSION := v2.15.0
 GOTESTSUM_VERSION := v1.13.0
 
-PLUGINS := isolation/hostsupervisor:airlock-isolation-host-supervisor runtime/command:airlock-runtime-command
+PLUGINS := isolation/hostsupervisor:airlock-isolation-host-supervisor isolation/docker:airlock-isolation-docker isolation/qemukvm:airlock-isolation-qemu-kvm runtime/command:airlock-runtime-command revoker/webhook:airlock-revoker-webhook revoker/postgres:airlock-revoker-postgres
 
 .PHONY: help
 help: ## list the targets
@@ -35,6 +35,11 @@ build: ## build airlock, the cell agent and the plugins into bin/
 run: build ## run examples/missions/hello.json on a host with its own embedded orchestrator
 	bin/airlock dev --once examples/missions/hello.json
 
+.PHONY: demo
+RECORD ?=
+demo: build ## tell the refund story of a governed agent against a real host (RECORD=FILE writes its lifecycle)
+	go run ./examples/refund $(if $(RECORD),--record $(RECORD))
+
 .PHONY: test
 test: build test-deps $(TOOLS)/gotestsum ## run every test, with the race detector; fails on a skip
 	@hack/test.sh
@@ -46,6 +51,11 @@ test-deps: ## install what the tests need from the system (a C compiler for the 
 .PHONY: bench
 bench: build ## measure; one JSON line a figure, each with its baseline of the same run
 	go run ./host/bench
+
+.PHONY: conformance
+CONFORMANCE ?= bin/plugins/airlock-isolation-host-supervisor bin/plugins/airlock-runtime-command
+conformance: build ## check plugins against the contract (CONFORMANCE="BINARY …")
+	@for p in $(CONFORMANCE); do bin/airlock plugin test "$$p"; done
 
 .PHONY: fuzz
 FUZZTIME ?= 20s

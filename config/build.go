@@ -25,6 +25,7 @@ func build(root *node, eval *evaluator) (*Config, hcl.Diagnostics) {
 	b.collect(root)
 	b.host(root)
 	b.instances(root)
+	b.gateways(root)
 	b.governance(root)
 	b.agents(root)
 	b.operators(root)
@@ -35,7 +36,7 @@ func (b *builder) error(d *hcl.Diagnostic) { b.diags = append(b.diags, d) }
 
 // quarantined are the blocks whose errors stay their own.
 func quarantined(name string) bool {
-	return name == "agent" || name == KindIsolation || name == KindRuntime || name == KindRevoker
+	return name == "agent" || name == kindGateway || name == KindIsolation || name == KindRuntime || name == KindRevoker
 }
 
 // collect takes over the diagnostics of a node and of everything in it that is
@@ -211,7 +212,7 @@ func under(path, dir string) bool {
 func (b *builder) instances(root *node) {
 	seen := map[string]int{}
 	for _, n := range root.blocks {
-		if !quarantined(n.spec.name) || n.spec.name == "agent" {
+		if !quarantined(n.spec.name) || n.spec.name == "agent" || n.spec.name == kindGateway {
 			continue
 		}
 		inst := Instance{Kind: n.spec.name, Driver: n.labels[0], Name: n.labels[1], Range: n.rng, Body: emptyBody(n.rng), state: &instanceState{eval: b.eval}}

@@ -30,7 +30,26 @@ func (b *builder) agents(root *node) {
 	if len(nodes) == 0 {
 		b.error(absent("No agent", "The configuration has no agent block: every mission is refused."))
 	}
+	b.enoughUIDs(root)
 }
+
+// enoughUIDs refuses a range that runs out before the agents' slots do: the
+// missions that come too late would fail at their start.
+func (b *builder) enoughUIDs(root *node) {
+	first, last := b.cfg.UIDRange[0], b.cfg.UIDRange[1]
+	cells := int64(0)
+	for _, a := range b.cfg.Agents {
+		cells += int64(a.Slots) + int64(a.Warm)
+	}
+	if have := int64(last) - int64(first) + 1; have > 0 && have < cells {
+		b.error(errorAt(root.at("uid_range"), "Bad value",
+			"The attribute \"uid_range\" has %d uids, and the agents may have %d cells at once (slots and warm together); each cell needs a uid of its own. Give at least [%d, %d].",
+			have, cells, first, int64(first)+cells-1))
+	}
+}
+
+// minMemory is what a cell's agent and a shell need beside one another.
+const minMemory = 16 << 20
 
 func (b *builder) agent(n, root *node) (Agent, hcl.Diagnostics) {
 	g, own := b.cfg.Governance, b.section(n, "governance")
@@ -59,7 +78,11 @@ func (b *builder) agent(n, root *node) (Agent, hcl.Diagnostics) {
 	if i := n.one("intent"); i != nil {
 		a.Intent = &Intent{Goal: get[string](i, "goal"), Constraints: get[map[string]any](i, "constraints")}
 	}
-	var diags hcl.Diagnostics
+	diags := b.unbound(n)
+	if res.isSet("memory") && a.Resources.Memory > 0 && a.Resources.Memory < minMemory {
+		diags = append(diags, errorAt(res.at("memory"), "Bad value",
+			"memory is less than 16 MiB: nothing could be started in the cell, whose agent alone takes about 6 MiB. Give at least \"16MiB\"."))
+	}
 	diags = append(diags, b.agentRefs(&a, n, root)...)
 	diags = append(diags, b.agentPlace(&a, n)...)
 	if a.ApprovalHold > a.ApprovalTimeout {
@@ -82,6 +105,9 @@ func (b *builder) agentRefs(a *Agent, n, root *node) hcl.Diagnostics {
 		}
 		if inst, ok := b.cfg.Instance(r.name); ok && inst.Invalid != "" {
 			diags = append(diags, errorAt(r.rng, "Unusable reference", "%s cannot be used: %s", r.name, sentence(inst.Invalid)))
+		}
+		if g, ok := b.cfg.Gateway(r.name); ok && g.Invalid != "" {
+			diags = append(diags, errorAt(r.rng, "Unusable reference", "%s cannot be used: %s", r.name, sentence(g.Invalid)))
 		}
 		return r.name
 	}

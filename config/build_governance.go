@@ -20,15 +20,12 @@ func (b *builder) governance(root *node) {
 		// The rest of the defaults hold for a host without agents too.
 		n = b.section(root, "governance")
 	}
-	policy := n.one("policy")
 	g := Governance{
 		Mode: get[string](n, "mode"), OnFailure: get[string](n, "on_failure"),
 		ApprovalTimeout: get[time.Duration](n, "approval_timeout"), ApprovalHold: get[time.Duration](n, "approval_hold"),
 		Restore: get[string](n, "restore"), MaxResumes: int(get[int64](n, "max_resumes")),
 	}
-	if policy != nil {
-		g.PolicyDefault = get[string](policy, "default")
-	}
+	b.gate(n, &g)
 	if budget := n.one("budget"); budget != nil {
 		g.Budget = overlay(g.Budget, budget)
 	}

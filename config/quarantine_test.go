@@ -31,7 +31,7 @@ func TestQuarantine(t *testing.T) {
 			agent: "bad", reason: "a size needs a unit",
 		},
 		"rule that is not enforced": {
-			add:   "agent \"bad\" {\n  isolation = isolation.host-supervisor.host\n  runtime = runtime.command.shell\n  network {\n    mode = \"gateway\"\n  }\n}\n",
+			add:   "agent \"bad\" {\n  isolation = isolation.host-supervisor.host\n  runtime = runtime.command.shell\n  checkpoint = \"on-suspend\"\n}\n",
 			agent: "bad", reason: "not enforced by this version",
 		},
 		"bad name": {
@@ -88,7 +88,7 @@ func TestErrorsOutsideOfAgentsFailTheWhole(t *testing.T) {
 		"unknown block":          "foo {}\n",
 		"unknown attribute":      "foo = 1\n",
 		"syntax":                 "agent \"x\" {\n",
-		"rule in governance":     "gateway \"g\" {\n  upstream = \"https://x\"\n}\n",
+		"rule in governance":     "retention {\n}\n",
 		"listener":               "listen {\n  rest = \"0.0.0.0:1\"\n}\n",
 		"operator without token": "operator \"x\" {\n  token_file = \"/missing\"\n}\n",
 	} {

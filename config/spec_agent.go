@@ -30,7 +30,7 @@ func resourcesSpec() *blockSpec {
 func networkSpec() *blockSpec {
 	return &blockSpec{name: "network", doc: "What a cell reaches.", attrs: []attrSpec{
 		{name: "mode", typ: enum("none", "gateway", "open"), def: `"none"`, doc: "`none`: nothing. `gateway`: what allow lists, through the host. `open`: whatever the host reaches; status says so."},
-		{name: "allow", typ: strs("host:port", hostPort), doc: "What mode `gateway` lets through."},
+		{name: "allow", typ: strs("host:port", allowEntry), doc: "What mode `gateway` lets through: `HOST:PORT`, where HOST may be `*.DOMAIN`, an address or a range of addresses, and PORT `*`. What is not public has to be listed by address."},
 	}}
 }
 

@@ -1,11 +1,15 @@
 package config
 
 import (
-	"errors"
-	"strings"
+	"fmt"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/airlock-host/airlock/config/condition"
+	"github.com/airlock-host/airlock/config/glob"
+	"github.com/airlock-host/airlock/config/pointer"
 )
 
 // governanceSpec is the host-wide governance block. What weakens the gate has no
@@ -29,24 +33,34 @@ func policySpec() *blockSpec {
 			{name: "default", typ: enum("allow", "deny"), required: true, doc: "Effect on a call that no rule matches. It has no default, because it decides what is let through."},
 		},
 		blocks: []*blockSpec{
-			{name: "rule", labels: []labelSpec{instanceLabel()}, repeat: true, doc: "A policy rule.", attrs: []attrSpec{
-				{name: "tool", typ: str("glob", notEmpty), required: true, doc: "Tools that it is for, with * as a wildcard."},
-				{name: "when", typ: condition(), doc: "Condition over the call. Left out: always."},
+			{name: "rule", labels: []labelSpec{instanceLabel()}, repeat: true, doc: "A policy rule. All rules are looked at, all that match are recorded, and the most severe effect counts.", attrs: []attrSpec{
+				{name: "tool", typ: toolGlob(), required: true, doc: "Tools that it is for: * is any text, / included, ? one character, [a-z] one of these, [!a-z] one of the others. Upper and lower case differ."},
+				{name: "when", typ: callCondition(), doc: "Condition over the call. Left out: always."},
 				{name: "effect", typ: enum("allow", "deny", "warn", "challenge", "replan", "pause", "escalate"), required: true, doc: "What it does."},
 				{name: "reason", typ: str("string", atMost(1000)), doc: "Why, for the agent and the operator."},
-				{name: "rewrite", typ: object(), doc: "Merged into the arguments before the fingerprint is taken."},
+				{name: "rewrite", typ: object(), doc: "Merged into the arguments: object by object, later rules win. What runs and what is approved is the result; the rules look at it too."},
 			}},
-			{name: "plugin", labels: []labelSpec{instanceLabel()}, repeat: true, plugin: true, doc: "A policy plugin; it may only tighten."},
+			policyPluginSpec(),
 		}}
+}
+
+func policyPluginSpec() *blockSpec {
+	return &blockSpec{name: "plugin", labels: []labelSpec{driverLabel()}, repeat: true,
+		doc: "A policy plugin, executable airlock-policy-NAME. It is asked after every other stage, and may only tighten.",
+		attrs: []attrSpec{
+			{name: "timeout", typ: duration(), def: `"5s"`, doc: "How long it may think; then the call goes to on_failure."},
+			{name: "on_failure", typ: enum("fail_closed", "fail_open"), computed: "the host's", doc: "What happens to a call that it fails on."},
+		},
+		blocks: []*blockSpec{{name: "config", plugin: true, doc: "The plugin's own attributes; `airlock plugin inspect` lists them."}}}
 }
 
 func riskSpec() *blockSpec {
 	return &blockSpec{name: "risk", doc: "Risk of calls.", attrs: []attrSpec{
-		{name: "block_at", typ: riskLevel(), required: true, doc: "Calls of this risk and above are blocked."},
+		{name: "block_at", typ: riskLevel(), def: `"HIGH"`, doc: "Calls of this risk and above are blocked. A call that no rule matches is LOW."},
 	}, blocks: []*blockSpec{
-		{name: "rule", labels: []labelSpec{instanceLabel()}, repeat: true, doc: "A risk rule.", attrs: []attrSpec{
-			{name: "tool", typ: str("glob", notEmpty), required: true, doc: "Tools that it is for."},
-			{name: "when", typ: condition(), doc: "Condition over the call. Left out: always."},
+		{name: "rule", labels: []labelSpec{instanceLabel()}, repeat: true, doc: "A risk rule; the first that matches rates the call.", attrs: []attrSpec{
+			{name: "tool", typ: toolGlob(), required: true, doc: "Tools that it is for."},
+			{name: "when", typ: callCondition(), doc: "Condition over the call. Left out: always."},
 			{name: "risk", typ: riskLevel(), required: true, doc: "The risk of such a call."},
 			{name: "reason", typ: str("string", atMost(1000)), doc: "Why, for the operator."},
 		}},
@@ -58,12 +72,13 @@ func riskLevel() *valueType { return enum("LOW", "MEDIUM", "HIGH") }
 func bindingsSpec() *blockSpec {
 	return &blockSpec{name: "intent", doc: "Bindings of arguments to the constraints of a mission's intent.", blocks: []*blockSpec{
 		{name: "binding", labels: []labelSpec{instanceLabel()}, repeat: true, doc: "Holds an argument against a constraint.", attrs: []attrSpec{
-			{name: "tool", typ: str("glob", notEmpty), required: true, doc: "Tools that it is for."},
-			{name: "argument", typ: str("JSON pointer", jsonPointer), required: true, doc: "The argument."},
-			{name: "op", typ: enum("eq", "ne", "gt", "gte", "lt", "lte", "in", "contains"), required: true, doc: "How it compares to the constraint."},
+			{name: "tool", typ: toolGlob(), required: true, doc: "Tools that it is for."},
+			{name: "argument", typ: jsonPointer(), required: true, doc: "The argument."},
+			{name: "op", typ: enum("eq", "ne", "gt", "gte", "lt", "lte", "in", "contains"), def: `"lte"`, doc: "How it must compare to the constraint."},
 			{name: "constraint", typ: str("string", notEmpty), required: true, doc: "Name of the constraint."},
-			{name: "severity", typ: enum("BLOCK", "ESCALATE", "PAUSE", "REPLAN", "CHALLENGE", "WARN"), required: true, doc: "The outcome when it does not hold."},
+			{name: "severity", typ: enum("BLOCK", "ESCALATE", "PAUSE", "REPLAN", "CHALLENGE", "WARN"), def: `"BLOCK"`, doc: "The outcome when it does not hold."},
 			{name: "on_missing", typ: enum("allow", "warn", "block"), def: `"block"`, doc: "What happens when the argument or the constraint is missing."},
+			{name: "reason", typ: str("string", atMost(1000)), doc: "Why, for the agent and the operator."},
 		}},
 	}}
 }
@@ -78,28 +93,46 @@ func headSpec() *blockSpec {
 
 func redactSpec() *blockSpec {
 	return &blockSpec{name: "redact", labels: []labelSpec{instanceLabel()}, repeat: true, doc: "Keeps an argument out of the journal.", attrs: []attrSpec{
-		{name: "tool", typ: str("glob", notEmpty), required: true, doc: "Tools that it is for."},
-		{name: "pointer", typ: str("JSON pointer", jsonPointer), required: true, doc: "The argument."},
+		{name: "tool", typ: toolGlob(), required: true, doc: "Tools that it is for."},
+		{name: "pointer", typ: jsonPointer(), required: true, doc: "The argument."},
 	}}
 }
 
 func approveSpec() *blockSpec {
 	return &blockSpec{name: "approve", doc: "Calls that wait for a human.", blocks: []*blockSpec{
 		{name: "rule", labels: []labelSpec{instanceLabel()}, repeat: true, doc: "The same as a policy rule with effect pause.", attrs: []attrSpec{
-			{name: "tool", typ: str("glob", notEmpty), required: true, doc: "Tools that it is for."},
-			{name: "when", typ: condition(), doc: "Condition over the call. Left out: always."},
+			{name: "tool", typ: toolGlob(), required: true, doc: "Tools that it is for."},
+			{name: "when", typ: callCondition(), doc: "Condition over the call. Left out: always."},
+			{name: "reason", typ: str("string", atMost(1000)), doc: "Why, for the operator."},
 		}},
 	}}
 }
 
-// condition is an expression over a call. It is not evaluated at load.
-func condition() *valueType {
-	return &valueType{name: "condition", expr: func(e hclsyntax.Expression) (any, hcl.Diagnostics) { return e, nil }}
+// toolGlob is a compiled pattern of tools' names.
+func toolGlob() *valueType {
+	return &valueType{name: "glob", want: cty.String, parse: func(v cty.Value) (any, error) {
+		p, err := glob.Compile(v.AsString())
+		if err != nil {
+			return nil, fmt.Errorf("%s is not a glob: %w", quote(v.AsString()), err)
+		}
+		return p, nil
+	}}
 }
 
-func jsonPointer(s string) error {
-	if !strings.HasPrefix(s, "/") {
-		return errors.New(`is not a JSON pointer: it starts with /, for example "/amount"`)
-	}
-	return nil
+// callCondition is an expression over a call, compiled at load and evaluated by the gate.
+func callCondition() *valueType {
+	return &valueType{name: "condition", expr: func(e hclsyntax.Expression) (any, hcl.Diagnostics) {
+		c, diags := condition.Compile(e)
+		return c, diags
+	}}
+}
+
+func jsonPointer() *valueType {
+	return &valueType{name: "JSON pointer", want: cty.String, parse: func(v cty.Value) (any, error) {
+		p, err := pointer.Parse(v.AsString())
+		if err != nil {
+			return nil, fmt.Errorf("%s %w", quote(v.AsString()), err)
+		}
+		return p, nil
+	}}
 }

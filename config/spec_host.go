@@ -61,26 +61,6 @@ func instanceSpec(kind, doc string) *blockSpec {
 	}}
 }
 
-func gatewaySpec() *blockSpec {
-	named := []labelSpec{{what: "name"}}
-	return &blockSpec{name: "gateway", labels: []labelSpec{instanceLabel()}, repeat: true, doc: "A model API that cells reach through the host, which adds the credential.",
-		attrs: []attrSpec{
-			{name: "upstream", typ: str("URL", httpURL), required: true, doc: "Base URL of the API."},
-			{name: "allow_paths", typ: strs("paths", notEmpty), doc: "Paths that may be called, with * as a wildcard. Empty: all."},
-			{name: "idle_timeout", typ: duration(), def: `"2m"`, doc: "Longest silence of the upstream."},
-			{name: "total_timeout", typ: duration(), def: `"20m"`, doc: "Longest time of one request."},
-		},
-		blocks: []*blockSpec{
-			{name: "price", labels: named, repeat: true, doc: "Price of a model in USD per million tokens; `*` is the default.", attrs: []attrSpec{
-				{name: "input", typ: usd(), required: true, doc: "USD per million input tokens."},
-				{name: "output", typ: usd(), required: true, doc: "USD per million output tokens."},
-			}},
-			{name: "header", labels: named, repeat: true, doc: "A header that the host adds.", attrs: []attrSpec{
-				{name: "value", typ: str("string", notEmpty), required: true, sensitive: true, doc: "The header's value."},
-			}},
-		}}
-}
-
 func operatorSpec() *blockSpec {
 	return &blockSpec{name: "operator", labels: []labelSpec{agentLabel()}, repeat: true, doc: "Somebody who may use the API. The block's name is the actor in every record.", attrs: []attrSpec{
 		{name: "token_file", typ: path(), doc: "File with the bearer token: at least 32 characters, mode 0600."},

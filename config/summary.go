@@ -48,7 +48,11 @@ func (c *Config) Summary(schemas func(ref string) *pluginv1.ConfigSchema) map[st
 	for _, o := range c.Operators {
 		operators = append(operators, map[string]any{"name": o.Name, "role": o.Role, "uids": o.UIDs, "agents": o.Agents, "token_file": o.TokenFile, "token_env": o.TokenEnv})
 	}
-	out["instances"], out["agents"], out["operators"] = instances, agents, operators
+	gateways := []any{}
+	for _, g := range c.Gateways {
+		gateways = append(gateways, g.summary())
+	}
+	out["instances"], out["agents"], out["gateways"], out["operators"] = instances, agents, gateways, operators
 	return out
 }
 
@@ -58,6 +62,7 @@ func (g Governance) summary() map[string]any {
 		"approval_timeout": g.ApprovalTimeout.String(), "approval_hold": g.ApprovalHold.String(),
 		"budget": map[string]any{"max_cost_micro_usd": g.Budget.MaxCostMicroUSD, "max_tokens": g.Budget.MaxTokens, "wall": g.Budget.Wall.String(), "idle": g.Budget.Idle.String()},
 		"head":   map[string]any{"file": g.Head.File, "key_file": g.Head.KeyFile, "url": g.Head.URL},
+		"rules":  g.RulesJSON(),
 	}
 }
 
@@ -93,7 +98,10 @@ func (i Instance) shown(schema *pluginv1.ConfigSchema) map[string]any {
 // the reason names lines.
 func (c *Config) Digest() string {
 	view := *c
-	view.Instances, view.Agents = slices.Clone(c.Instances), slices.Clone(c.Agents)
+	view.Instances, view.Agents, view.Gateways = slices.Clone(c.Instances), slices.Clone(c.Agents), slices.Clone(c.Gateways)
+	for i := range view.Gateways {
+		view.Gateways[i].Invalid = mark(c.Gateways[i].Invalid)
+	}
 	for i := range view.Instances {
 		view.Instances[i].Invalid = mark(c.Instances[i].Invalid)
 	}

@@ -23,6 +23,7 @@ type Config struct {
 	Plugins      Plugins
 	Instances    []Instance // isolation, runtime and revoker blocks, in config order
 	Agents       []Agent    // in config order; the first one is the default
+	Gateways     []Gateway  // in config order
 	Governance   Governance
 	Operators    []Operator
 	TLS          *TLS
@@ -56,7 +57,7 @@ type Plugins struct {
 	Lock string // lock file; enforced when the file exists
 }
 
-// Kinds of plugin instances, as in HCL block names.
+// Kinds of plugin instances, as in HCL block names (and KindPolicy).
 const (
 	KindIsolation = "isolation"
 	KindRuntime   = "runtime"
@@ -65,7 +66,7 @@ const (
 
 // Instance is one plugin block: `isolation "docker" "container" {}`.
 type Instance struct {
-	Kind   string    // KindIsolation, KindRuntime or KindRevoker
+	Kind   string    // KindIsolation, KindRuntime, KindRevoker or KindPolicy
 	Driver string    // the plugin's name: executable airlock-KIND-DRIVER
 	Name   string    // the instance's own label
 	Body   hcl.Body  // its config block, undecoded; never nil
@@ -154,6 +155,14 @@ type Governance struct {
 	MaxResumes      int
 	Budget          Budget
 	Head            Head
+
+	// The rules of the gate, in config order.
+	Policy        []PolicyRule
+	PolicyPlugins []PolicyPlugin
+	Risk          *Risk // nil: risk is not rated
+	Bindings      []Binding
+	Approve       []PolicyRule
+	Redact        []Redaction
 }
 
 // Head says where signed heads go.

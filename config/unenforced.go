@@ -19,25 +19,9 @@ type unenforcedRow struct {
 // unenforcedRows is the one list; whoever builds a part deletes its row.
 func unenforcedRows() []unenforcedRow {
 	return []unenforcedRow{
-		{"governance.policy.rule", "", "", "calls are not matched against policy rules"},
-		{"governance.policy.plugin", "", "", "policy plugins are not asked"},
-		{"governance.risk", "", "", "the risk of calls is not rated"},
-		{"governance.intent", "", "", "arguments are not held against constraints"},
-		{"governance.approve", "", "", "calls do not wait for approvals"},
-		{"governance.redact", "", "", "arguments are not redacted"},
-		{"governance.budget", "max_cost_usd", "", "costs are not counted; wall and idle work"},
-		{"governance.budget", "max_tokens", "", "tokens are not counted; wall and idle work"},
 		{"governance.head", "url", "", "heads go to a file only"},
-		{"agent.governance.budget", "max_cost_usd", "", "costs are not counted; wall and idle work"},
-		{"agent.governance.budget", "max_tokens", "", "tokens are not counted; wall and idle work"},
-		{"agent", "gateways", "", "there is no gateway"},
-		{"agent", "revokers", "", `a stop does not call revokers; revocation = "none" says so`},
 		{"agent", "checkpoint", "on-suspend", "cells are not checkpointed; they stay alive over a planned restart"},
-		{"agent.network", "mode", "gateway", `there is no gateway; use mode = "none"`},
-		{"agent.network", "allow", "", "there is no gateway"},
-		{"gateway", "", "", "there is no gateway"},
 		{"orchestrator", "sandbox_hitl", "", "answers need an operator's token"},
-		{"orchestrator", "approvals", "answer", "there are no approvals"},
 		{"retention", "", "", "nothing is archived or removed"},
 		{"telemetry", "otlp_endpoint", "", "no traces are sent"},
 	}

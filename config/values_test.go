@@ -39,7 +39,7 @@ func TestDefaults(t *testing.T) {
 	}
 	wantGov := Governance{Mode: "govern", OnFailure: "fail_closed", PolicyDefault: "allow", ApprovalTimeout: 15 * time.Minute, ApprovalHold: 10 * time.Minute,
 		Restore: "auto", MaxResumes: 3, Head: Head{File: "/var/lib/airlock-heads/heads.jsonl", KeyFile: "/etc/airlock/host.key"}}
-	if c.Governance != wantGov {
+	if !reflect.DeepEqual(c.Governance, wantGov) {
 		t.Errorf("governance: %+v", c.Governance)
 	}
 	a := c.Agents[0]

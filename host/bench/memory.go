@@ -65,7 +65,7 @@ func (r *rig) cellMemory() error {
 	if _, err := r.watch.await(r.b.ctx, "mission.started", "sleeper"); err != nil {
 		return err
 	}
-	pause(r.b, time.Second)
+	pause(r.b, 3*time.Second) // at rest, as the host and its plugins are measured
 	pids := r.cellAgents()
 	if len(pids) == 0 {
 		return errors.New("no cell agent was found")

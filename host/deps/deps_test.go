@@ -19,23 +19,31 @@ var rules = map[string][]string{
 	"sdk":                        {"proto"},
 	"plugins":                    {"sdk", "proto"},
 	"config":                     {"proto"},
+	"examples":                   {"proto", "sdk"},
+	"host/internal/scaffold":     {},
 	"host/internal/journal":      {},
-	"host/internal/mission":      {"host/internal/journal"},
+	"host/internal/governance":   {"host/internal/journal"},
+	"host/internal/mission":      {"host/internal/journal", "host/internal/governance"},
 	"host/internal/heads":        {"host/internal/journal"},
 	"host/internal/session":      {},
 	"host/internal/store":        {"host/internal/journal"},
 	"host/internal/cells":        {"proto", "sdk/cell", "host/internal/store"},
-	"host/internal/engine":       {"proto", "config", "sdk/cell", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/cells", "host/internal/session"},
+	"host/internal/engine":       {"proto", "config", "sdk/cell", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/cells", "host/internal/session"},
+	"host/internal/gateway":      {},
 	"host/internal/plugins":      {"proto", "sdk/plugin", "config"},
 	"host/internal/executor":     {"host/internal/engine", "host/internal/mission", "host/internal/store"},
 	"host/internal/orchestrator": {},
-	"host/internal/cellagent":    {"proto", "sdk/cell"},
-	"host/cmd/airlock-cell":      {"host/internal/cellagent", "host/internal/version"},
-	"host/internal/api":          {"config", "host/internal/engine", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session"},
+	"host/internal/cellagent":    {"proto", "sdk/cell", "sdk/stage"},
+	"host/cmd/airlock-cell":      {"host/internal/cellagent", "host/internal/version", "sdk/stage"},
+	"host/internal/api":          {"config", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session"},
+
+	"sdk/governance":                {},
+	"host/internal/api/apitest":     {"proto", "config", "host/internal/api", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session", "host/internal/cells"},
+	"host/internal/governance/gate": {"host/internal/governance", "host/internal/journal", "config"},
 }
 
 // banned are imports that nobody in a folder may have, tests included.
-var banned = map[string]string{"plugins": "host", "sdk": "host", "proto": "host", "config": "host"}
+var banned = map[string]string{"plugins": "host", "sdk": "host", "proto": "host", "config": "host", "examples": "host"}
 
 func TestDependencyRule(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,9 @@ func muxConfig() *yamux.Config {
 	c.EnableKeepAlive = false
 	c.ConnectionWriteTimeout = 365 * 24 * time.Hour
 	c.StreamOpenTimeout = 0
-	c.StreamCloseTimeout = time.Minute
+	// How long one direction of a stream may outlive the other: a process that
+	// has sent its request and closed its end may wait long for the answer.
+	c.StreamCloseTimeout = 15 * time.Minute
 	c.LogOutput = io.Discard // what it has to say comes back as errors
 	return c
 }

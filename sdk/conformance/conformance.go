@@ -15,6 +15,9 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
 
@@ -36,9 +39,9 @@ type Check struct {
 	// Result says how it went.
 	Result Result `json:"result"`
 	// Detail says what was wrong, or why it is not declared.
-	Detail string `json:"detail,omitempty"`
+	Detail string `json:"detail"`
 	// Took is how long it ran.
-	Took time.Duration `json:"took_ns"`
+	Took time.Duration `json:"-"`
 }
 
 // Options says what to check with.
@@ -58,7 +61,8 @@ type Options struct {
 	// Owner is whom link directories and volumes belong to; 0 = the caller. It
 	// is the plugin's own user where that is another one.
 	Owner int
-	// Network is the mode that cells are made with; unspecified = NONE.
+	// Network is the mode that cells are made with; unspecified = NONE, or OPEN
+	// when the driver refuses that.
 	Network pluginv1.NetworkMode
 	// Restart kills the plugin with SIGKILL and starts it again with the same
 	// configuration and state. nil = checks that need it are not run.
@@ -67,6 +71,10 @@ type Options struct {
 	Timeout time.Duration
 	// Only names the checks to run; none = all.
 	Only []string
+	// Progress is called after every check; nil = nobody asks.
+	Progress func(Check)
+
+	secret func([]byte) // learns every link secret
 }
 
 // isolationCheck is one check of a driver.
@@ -82,18 +90,43 @@ func Isolation(ctx context.Context, client pluginv1.IsolationClient, opts Option
 	if opts.Timeout == 0 {
 		opts.Timeout = time.Minute
 	}
-	if opts.Network == pluginv1.NetworkMode_NETWORK_MODE_UNSPECIFIED {
-		opts.Network = pluginv1.NetworkMode_NETWORK_MODE_NONE
-	}
 	k := &kit{client: client, opts: opts}
+	if opts.Network == pluginv1.NetworkMode_NETWORK_MODE_UNSPECIFIED {
+		k.opts.Network = k.network(ctx)
+	}
 	var out []Check
-	for _, c := range slices.Concat(startChecks(), stopChecks(), recoverChecks(), observeChecks(), limitChecks()) {
+	for _, c := range isolationChecks() {
 		if len(opts.Only) > 0 && !slices.Contains(opts.Only, c.name) {
 			continue
 		}
 		out = append(out, k.check(ctx, c))
+		if opts.Progress != nil {
+			opts.Progress(out[len(out)-1])
+		}
 	}
 	return out
+}
+
+func isolationChecks() []isolationCheck {
+	return slices.Concat(startChecks(), specChecks(), sessionChecks(), outputChecks(), exitChecks(), linkChecks(),
+		stopChecks(), recoverChecks(), observeChecks(), errorChecks(), limitChecks(), checkpointChecks())
+}
+
+// network is the mode that a driver makes cells with.
+func (k *kit) network(ctx context.Context) pluginv1.NetworkMode {
+	ctx, cancel := context.WithTimeout(ctx, k.opts.Timeout)
+	defer cancel()
+	defer func() { _ = k.clean(ctx) }()
+	const none = pluginv1.NetworkMode_NETWORK_MODE_NONE
+	spec, err := k.spec()
+	if err != nil {
+		return none
+	}
+	spec.Network.Mode = none
+	if _, err := k.client.Create(ctx, &pluginv1.CreateRequest{Spec: spec}); status.Code(err) == codes.FailedPrecondition {
+		return pluginv1.NetworkMode_NETWORK_MODE_OPEN
+	}
+	return none
 }
 
 func (k *kit) check(ctx context.Context, c isolationCheck) (got Check) {
@@ -107,16 +140,20 @@ func (k *kit) check(ctx context.Context, c isolationCheck) (got Check) {
 	checkCtx, cancel := context.WithTimeout(ctx, k.opts.Timeout)
 	err := c.run(checkCtx, k)
 	cancel()
-	err = errors.Join(err, k.clean(ctx))
+	got.settle(errors.Join(err, k.clean(ctx)))
+	return got
+}
+
+// settle is what a check's error means.
+func (c *Check) settle(err error) {
 	var undeclared *notDeclaredError
 	switch {
 	case err == nil:
 	case errors.As(err, &undeclared):
-		got.Result, got.Detail = NotDeclared, undeclared.why
+		c.Result, c.Detail = NotDeclared, undeclared.why
 	default:
-		got.Result, got.Detail = Fail, err.Error()
+		c.Result, c.Detail = Fail, err.Error()
 	}
-	return got
 }
 
 // notDeclaredError ends a check that the driver says it does not do.

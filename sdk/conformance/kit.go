@@ -63,6 +63,9 @@ func (k *kit) spec() (*pluginv1.CellSpec, error) {
 	}
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
+	if k.opts.secret != nil {
+		k.opts.secret(secret)
+	}
 	s := &pluginv1.CellSpec{
 		CellId: id, Incarnation: 1, HostId: k.opts.HostID, Labels: map[string]string{"check": id},
 		AgentBinary: k.opts.AgentBinary, AgentSha256: k.opts.AgentSHA256, LinkDir: link, LinkSecret: secret,
@@ -96,6 +99,9 @@ func (k *kit) create(ctx context.Context, change func(*pluginv1.CellSpec)) (*pla
 
 func (p *place) dial(ctx context.Context) error {
 	conn, err := cell.Dial(ctx, p.cell.GetLink(), p.spec.GetLinkSecret())
+	for tries := 0; errors.Is(err, cell.ErrRefused) && tries < 3; tries++ { // a host dials again too
+		conn, err = cell.Dial(ctx, p.cell.GetLink(), p.spec.GetLinkSecret())
+	}
 	if err != nil {
 		return err
 	}

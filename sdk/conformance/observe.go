@@ -17,7 +17,9 @@ func observeChecks() []isolationCheck {
 	return []isolationCheck{
 		{"inspect-consistent", "", inspectConsistent},
 		{"pause-resume", "pause", pauseResume},
+		{"inspect-after-plugin-kill", "", inspectAfterKill},
 		{"stats", "", stats},
+		{"stats-units", "", statsUnits},
 	}
 }
 
@@ -159,4 +161,62 @@ func stats(ctx context.Context, k *kit) error {
 			return fmt.Errorf("stats does not end with the cell: %w", err)
 		}
 	}
+}
+
+// inspectAfterKill: a new process of the plugin sees what is, not what it
+// remembers.
+func inspectAfterKill(ctx context.Context, k *kit) error {
+	p, err := k.create(ctx, nil)
+	if err != nil {
+		return err
+	}
+	before, err := p.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.restart(ctx); err != nil {
+		return err
+	}
+	after, err := p.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	if after.GetState() != before.GetState() || !after.GetStartedAt().AsTime().Equal(before.GetStartedAt().AsTime()) {
+		return fmt.Errorf("after a restart of the plugin inspect says %v, before it %v", after, before)
+	}
+	return nil
+}
+
+// statsUnits: CPU time is in nanoseconds and never goes back, memory in bytes,
+// and every message has its time.
+func statsUnits(ctx context.Context, k *kit) error {
+	p, err := k.create(ctx, nil)
+	if err != nil {
+		return err
+	}
+	stream, err := k.client.Stats(ctx, &pluginv1.StatsRequest{Ref: p.cell.GetRef(), Interval: durationpb.New(100 * time.Millisecond)})
+	if err != nil {
+		return fmt.Errorf("stats: %w", err)
+	}
+	var last *pluginv1.StatsResponse
+	for range 4 {
+		m, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("stats: %w", err)
+		}
+		switch age := time.Since(m.GetAt().AsTime()); {
+		case m.GetAt() == nil || age < -time.Minute || age > time.Minute:
+			return fmt.Errorf("a measurement is from %v", m.GetAt().AsTime())
+		case m.GetCpuNs() > uint64(24*time.Hour):
+			return fmt.Errorf("a new cell has used %v of CPU time", time.Duration(m.GetCpuNs()))
+		case last != nil && m.GetCpuNs() < last.GetCpuNs():
+			return fmt.Errorf("CPU time goes back from %d to %d", last.GetCpuNs(), m.GetCpuNs())
+		case last != nil && !m.GetAt().AsTime().After(last.GetAt().AsTime()):
+			return fmt.Errorf("time goes back from %v to %v", last.GetAt().AsTime(), m.GetAt().AsTime())
+		case last != nil && ((m.CpuNs == nil) != (last.CpuNs == nil) || (m.MemoryBytes == nil) != (last.MemoryBytes == nil)):
+			return fmt.Errorf("a field is measured now and then: %v, %v", last, m)
+		}
+		last = m
+	}
+	return nil
 }

@@ -20,6 +20,9 @@ func recoverChecks() []isolationCheck {
 		{"reap-without-plugin-state", "", reap},
 		{"list-complete", "", listComplete},
 		{"list-labels", "", listLabels},
+		{"list-after-plugin-kill", "", listAfterKill},
+		{"recover-without-driver-state", "", recoverBare},
+		{"reap-idempotent", "", reapIdempotent},
 	}
 }
 
@@ -228,4 +231,62 @@ func listLabels(ctx context.Context, k *kit) error {
 		return fmt.Errorf("list shows the label %q, not %q", got, p.spec.GetCellId())
 	}
 	return nil
+}
+
+// listAfterKill: a new process of the plugin knows the cells of the old one.
+func listAfterKill(ctx context.Context, k *kit) error {
+	p, err := k.create(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := k.restart(ctx); err != nil {
+		return err
+	}
+	cells, err := k.list(ctx)
+	if err != nil {
+		return err
+	}
+	if got := cells[p.spec.GetCellId()]; got.GetState() != pluginv1.CellState_CELL_STATE_RUNNING {
+		return fmt.Errorf("after a restart of the plugin list shows a running cell as %v", got)
+	}
+	if got := cells[p.spec.GetCellId()].GetLabels()["check"]; got != p.spec.GetCellId() {
+		return fmt.Errorf("after a restart of the plugin its label is %q", got)
+	}
+	return nil
+}
+
+// recoverBare: the host may know a cell from its own row only.
+func recoverBare(ctx context.Context, k *kit) error {
+	p, err := k.create(ctx, nil)
+	if err != nil {
+		return err
+	}
+	ref := &pluginv1.CellRef{CellId: p.spec.GetCellId(), Incarnation: 1}
+	r, err := k.client.Recover(ctx, &pluginv1.RecoverRequest{Ref: ref})
+	if err != nil {
+		return fmt.Errorf("recover without driver_state: %w", err)
+	}
+	if r.GetCell().GetLink() != p.cell.GetLink() || r.GetStatus().GetState() != pluginv1.CellState_CELL_STATE_RUNNING {
+		return fmt.Errorf("recover without driver_state answers %v", r)
+	}
+	return nil
+}
+
+// reapIdempotent: a crash of the host repeats the removal of cells that ended
+// while it was away.
+func reapIdempotent(ctx context.Context, k *kit) error {
+	p, err := k.create(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := p.stop(ctx, 0); err != nil {
+		return err
+	}
+	ref := &pluginv1.CellRef{CellId: p.spec.GetCellId(), Incarnation: 1}
+	for range 3 {
+		if _, err := k.client.Destroy(ctx, &pluginv1.DestroyRequest{Ref: ref}); err != nil {
+			return fmt.Errorf("destroy of an ended cell: %w", err)
+		}
+	}
+	return k.gone(ctx, p)
 }

@@ -175,8 +175,17 @@ func startDeadline(ctx context.Context, k *kit) error {
 			}
 			return cells[s.GetCellId()] == nil
 		})
+		if err == nil {
+			err = rest(ctx, quiet) // and it does not come back
+		}
 		if err != nil {
 			return err
+		}
+		if cells, err = k.list(ctx); err != nil {
+			return err
+		}
+		if got := cells[s.GetCellId()]; got != nil {
+			return fmt.Errorf("a create that ran out of time goes on: list shows %v", got)
 		}
 	}
 	return nil

@@ -24,6 +24,9 @@ func stopChecks() []isolationCheck {
 		{"destroy-running-refused", "", destroyRunning},
 		{"destroy-force", "", destroyForce},
 		{"destroy-idempotent", "", destroyIdempotent},
+		{"destroy-unknown", "", destroyUnknown},
+		{"destroy-while-paused", "pause", destroyPaused},
+		{"stop-spares-others", "", stopSparesOthers},
 	}
 }
 
@@ -254,6 +257,62 @@ func destroyIdempotent(ctx context.Context, k *kit) error {
 		}
 	}
 	return nil
+}
+
+func destroyUnknown(ctx context.Context, k *kit) error {
+	for _, force := range []bool{false, true} {
+		ref := &pluginv1.CellRef{CellId: newID(), Incarnation: 1}
+		if _, err := k.client.Destroy(ctx, &pluginv1.DestroyRequest{Ref: ref, Force: force}); err != nil {
+			return fmt.Errorf("destroy of a cell that never was (force %v): %w", force, err)
+		}
+	}
+	return nil
+}
+
+func destroyPaused(ctx context.Context, k *kit) error {
+	p, err := k.create(ctx, nil)
+	if err != nil {
+		return err
+	}
+	names, err := p.escapees(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := k.client.Pause(ctx, &pluginv1.PauseRequest{Ref: p.cell.GetRef()}); err != nil {
+		return fmt.Errorf("pause: %w", err)
+	}
+	_, err = k.client.Destroy(ctx, &pluginv1.DestroyRequest{Ref: p.cell.GetRef()})
+	if err := want(err, "destroy of a paused cell without force", codes.FailedPrecondition); err != nil {
+		return err
+	}
+	if _, err := k.client.Destroy(ctx, &pluginv1.DestroyRequest{Ref: p.cell.GetRef(), Force: true}); err != nil {
+		return fmt.Errorf("destroy of a paused cell with force: %w", err)
+	}
+	if err := p.still(ctx, names...); err != nil {
+		return err
+	}
+	return k.gone(ctx, p)
+}
+
+func stopSparesOthers(ctx context.Context, k *kit) error {
+	other, err := k.create(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := other.start(ctx, beat("b")); err != nil {
+		return err
+	}
+	p, err := k.create(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := p.stop(ctx, 0); err != nil {
+		return err
+	}
+	if _, err := k.client.Destroy(ctx, &pluginv1.DestroyRequest{Ref: p.cell.GetRef()}); err != nil {
+		return fmt.Errorf("destroy: %w", err)
+	}
+	return other.awaitBeat(ctx, "b")
 }
 
 // gone checks that nothing knows a cell any more.

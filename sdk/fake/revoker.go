@@ -3,9 +3,11 @@ package fake
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"sync"
 
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+	"github.com/airlock-host/airlock/sdk/plugin"
 	"github.com/airlock-host/airlock/sdk/revoker"
 )
 
@@ -16,7 +18,7 @@ type Revoker struct {
 	revoker.Unimplemented
 
 	mu    sync.Mutex
-	valid map[string]bool // by grant id
+	valid map[string]bool // by grant id; false: revoked, and never valid again
 }
 
 // NewRevoker is a revoker without grants and without faults.
@@ -34,6 +36,9 @@ func (r *Revoker) Grant(ctx context.Context, req *pluginv1.GrantRequest) (*plugi
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if valid, known := r.valid[req.GetGrantId()]; known && !valid {
+		return nil, plugin.FailedPrecondition("grant %q was revoked", req.GetGrantId())
+	}
 	r.valid[req.GetGrantId()] = true
 	return &pluginv1.GrantResponse{Grant: &pluginv1.Grant{
 		GrantId: req.GetGrantId(), Env: map[string]string{"FAKE_TOKEN": "fake-" + req.GetGrantId()},
@@ -47,14 +52,19 @@ func (r *Revoker) Revoke(ctx context.Context, req *pluginv1.RevokeRequest) (*plu
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !req.GetDryRun() {
-		for _, id := range req.GetGrants() {
-			delete(r.valid, id)
-		}
+	if req.GetDryRun() {
+		return &pluginv1.RevokeResponse{
+			Result: pluginv1.RevokeResult_REVOKE_RESULT_ACKNOWLEDGED,
+			Detail: fmt.Sprintf("would void %d grants", len(req.GetGrants())),
+		}, nil
+	}
+	for _, id := range req.GetGrants() {
+		r.valid[id] = false
 	}
 	digest := sha256.Sum256([]byte(req.GetStopId()))
 	return &pluginv1.RevokeResponse{
 		Result: pluginv1.RevokeResult_REVOKE_RESULT_ACKNOWLEDGED, EvidenceDigest: digest[:],
+		Detail: fmt.Sprintf("voided %d grants", len(req.GetGrants())),
 	}, nil
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+	"github.com/airlock-host/airlock/sdk/plugin"
 	"github.com/airlock-host/airlock/sdk/runtime"
 )
 
@@ -25,6 +27,9 @@ func NewRuntime() *Runtime {
 func (r *Runtime) Plan(ctx context.Context, req *pluginv1.PlanRequest) (*pluginv1.PlanResponse, error) {
 	if err := r.Hit(ctx, "Plan"); err != nil {
 		return nil, err
+	}
+	if strings.Contains(req.GetMission().GetObjective(), "\x00") {
+		return nil, plugin.InvalidArgument("the objective has a NUL byte")
 	}
 	return &pluginv1.PlanResponse{Plan: &pluginv1.LaunchPlan{
 		Argv:     []string{"/bin/sh", "-c", req.GetMission().GetObjective()},

@@ -21,6 +21,9 @@ type Stream = grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.RunResponse
 
 // Runtime is a runtime plugin. Embed plugin.Defaults and Unimplemented.
 //
+// Serve and Register refuse in front of it what every plugin must refuse: a
+// stream that does not begin with Open, unknown messages and unknown enums.
+//
 // The host calls methods concurrently, one Run for every live session. Make
 // errors with the functions of sdk/plugin. The words MUST and SHOULD of
 // runtime.proto apply; what follows is the short form.
@@ -52,12 +55,12 @@ type Unimplemented = pluginv1.UnimplementedRuntimeServer
 // of a runtime plugin; it does not return before.
 func Serve(runtime Runtime) {
 	plugin.Serve(pluginv1.Kind_KIND_RUNTIME, runtime, func(s grpc.ServiceRegistrar) {
-		pluginv1.RegisterRuntimeServer(s, runtime)
+		pluginv1.RegisterRuntimeServer(s, guard{runtime})
 	})
 }
 
 // Register puts a runtime on a gRPC server, for tests in one process.
 func Register(s grpc.ServiceRegistrar, runtime Runtime) {
 	plugin.RegisterBase(s, pluginv1.Kind_KIND_RUNTIME, runtime)
-	pluginv1.RegisterRuntimeServer(s, runtime)
+	pluginv1.RegisterRuntimeServer(s, guard{runtime})
 }

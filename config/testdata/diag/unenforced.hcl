@@ -15,38 +15,12 @@ agent "a" {
     mode  = "gateway"
     allow = ["registry.example:443"]
   }
-  governance {
-    budget {
-      max_cost_usd = 5
-      max_tokens   = 10
-    }
-  }
 }
 governance {
   mode       = "govern"
   on_failure = "fail_closed"
   policy {
     default = "allow"
-    rule "r" {
-      tool   = "*"
-      effect = "deny"
-    }
-    plugin "judge" {}
-  }
-  risk {
-    block_at = "HIGH"
-  }
-  intent {
-  }
-  approve {
-  }
-  redact "x" {
-    tool    = "*"
-    pointer = "/x"
-  }
-  budget {
-    max_cost_usd = 5
-    max_tokens   = 10
   }
   head {
     url = "https://heads.example"

@@ -22,6 +22,7 @@ const (
 	NeedHost                // the same, and one that sees every agent: it concerns the whole host
 	NeedExecutor            // the executor token; the handler checks it
 	NeedMetrics             // any operator, or nobody when metrics are open
+	NeedTask                // the token of the task in the path, good for the route's scope
 )
 
 // peerKey is where a connection of the operator socket keeps who is on its

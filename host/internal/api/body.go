@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,13 +19,23 @@ import (
 const maxBody = 1 << 20
 
 // member is one member of a closed body: its name, spelled exactly, and where
-// its value goes: *string, *bool, *[]string or *json.RawMessage (an object).
-// null is as good as absent.
+// its value goes: *string, *bool, *[]string, *json.RawMessage (an object), *list
+// (an array), *anyValue, *seconds or **int64. Raw values keep every byte that
+// came. null is as good as absent.
 type member struct {
 	name     string
 	into     any
 	required bool
 }
+
+type (
+	list     json.RawMessage // any JSON array
+	anyValue json.RawMessage // any JSON value
+	seconds  time.Duration   // a number of seconds, at most maxHold
+)
+
+// maxHold is the longest that a harness may have a request held.
+const maxHold = time.Hour
 
 // readBody reads the body of a request and decodes it. optional says that there
 // may be none at all.
@@ -129,8 +140,38 @@ func decodeMember(raw json.RawMessage, into any) string {
 			return "it must be an object"
 		}
 		*dst = raw
+	case *list:
+		if raw[0] != '[' {
+			return "it must be an array"
+		}
+		*dst = list(raw)
+	case *anyValue:
+		*dst = anyValue(raw)
+	case *seconds:
+		d, ok := parseSeconds(string(raw))
+		if !ok {
+			return badHold
+		}
+		*dst = seconds(d)
+	case **int64:
+		n, err := strconv.ParseInt(string(raw), 10, 64)
+		if err != nil || n < 0 {
+			return "it must be a whole number, not below 0"
+		}
+		*dst = &n
 	}
 	return ""
+}
+
+const badHold = "it must be a number of seconds from 0 to 3600"
+
+// parseSeconds reads a wait.
+func parseSeconds(text string) (time.Duration, bool) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(f >= 0 && f <= maxHold.Seconds()) {
+		return 0, false
+	}
+	return time.Duration(f * float64(time.Second)), true
 }
 
 // duplicate finds the first name that an object has twice and gives its path.

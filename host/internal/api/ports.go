@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/airlock-host/airlock/host/internal/engine"
+	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/session"
@@ -17,6 +19,7 @@ import (
 
 // Engine is what the API needs of the engine.
 type Engine interface {
+	Tasks
 	Accept(ctx context.Context, d engine.Dispatch) (engine.Accepted, error)
 	Pause(ctx context.Context, missionID, actor, reason string) error
 	Resume(ctx context.Context, missionID, actor, reason string) error
@@ -27,6 +30,33 @@ type Engine interface {
 	Missions(ctx context.Context, f store.MissionFilter) (views []mission.View, next string, err error)
 	Questions() []mission.Question
 	Agents() []engine.AgentView
+	// Peek shows a live mission as it was last published and never waits, not
+	// for a store that hangs either.
+	Peek(id string) (mission.View, bool)
+}
+
+// Tasks is the governed side of the engine (seed 003): what harnesses and
+// operators do with a task's tool calls. A refusal is *governance.Refused.
+type Tasks interface {
+	CreateTask(ctx context.Context, t engine.NewTask, actor string) (taskID, token string, err error)
+	// TaskToken says whether a token is the task's, and what it is good for.
+	TaskToken(ctx context.Context, taskID, token string) (scopes []string, ok bool)
+	TaskStatus(ctx context.Context, taskID string) (governance.Status, error)
+
+	// Propose gives the decision; with a wait the one that resolved it.
+	Propose(ctx context.Context, taskID string, p engine.Proposal, wait time.Duration) (engine.Judged, error)
+	Decision(ctx context.Context, taskID, decisionID string) (engine.Judged, error)
+	Dispatch(ctx context.Context, taskID, decisionID, tool string, args json.RawMessage) (invocationID string, err error)
+	Complete(ctx context.Context, taskID string, s governance.Settled) error
+	Invocation(ctx context.Context, taskID, invocationID string, wait time.Duration) (engine.InvocationState, error)
+	RecordAccess(ctx context.Context, taskID string, a governance.Access) error
+
+	Approve(ctx context.Context, taskID string, a engine.Approval) (engine.Reply, error)
+	Resolve(ctx context.Context, taskID, invocationID, outcome, explanation, actor string) error
+	SetIntent(ctx context.Context, taskID string, e *governance.Envelope, actor string) error
+	SetPlan(ctx context.Context, taskID string, plan json.RawMessage, actor string) error
+	PauseGate(ctx context.Context, taskID, actor, reason string) error
+	Replan(ctx context.Context, taskID, actor, reason string) error
 }
 
 // Sessions finds sessions, running or ended. engine.ErrNotFound when there is
@@ -66,6 +96,12 @@ type Readiness struct {
 	Ready bool `json:"ready"`
 	// Store is empty while commits are possible, else why not.
 	Store string `json:"store"`
+	// RunDir is empty while the run directory is as the host made it, else what
+	// is the matter: then nobody new reaches the host, and no cell can be made.
+	RunDir string `json:"run_dir,omitempty"`
+	// Trouble is what an operator must know since the start, each with what it
+	// means and what to do. It does not make the host unready.
+	Trouble []string `json:"trouble,omitempty"`
 	// Heads is why trusted heads cannot be written now; empty: they can. It does
 	// not make the host unready.
 	Heads string `json:"heads,omitempty"`

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/airlock-host/airlock/host/internal/engine"
+	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/session"
 	"github.com/airlock-host/airlock/host/internal/store"
@@ -50,9 +52,16 @@ func badField(field, text string) *problem {
 func asProblem(err error) *problem {
 	var p *problem
 	var refusal *engine.Refusal
+	var refused *governance.Refused
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.As(err, &refused):
+		return refusedProblem(refused)
+	case errors.Is(err, governance.ErrEnvelope):
+		return coded(http.StatusUnprocessableEntity, "invalid_envelope", err.Error())
+	case errors.Is(err, engine.ErrInvalid):
+		return invalidProblem(err)
 	case errors.As(err, &refusal):
 		return refusalProblem(refusal)
 	case errors.Is(err, engine.ErrNotFound), errors.Is(err, store.ErrNotFound):
@@ -68,6 +77,26 @@ func asProblem(err error) *problem {
 	default:
 		return refuse(http.StatusInternalServerError, "internal error; the host's log has the details")
 	}
+}
+
+// refusedProblem is a refusal of the gate: a conflict, with its code. Where it
+// is only that nothing can be journalled now, trying again may help.
+func refusedProblem(r *governance.Refused) *problem {
+	status := http.StatusConflict
+	if r.Code == governance.CodeJournal {
+		status = http.StatusServiceUnavailable
+	}
+	return coded(status, r.Code, r.Detail)
+}
+
+// invalidProblem names the member that an engine.ErrInvalid begins with.
+func invalidProblem(err error) *problem {
+	text := strings.TrimSuffix(err.Error(), ": "+engine.ErrInvalid.Error())
+	p := refuse(http.StatusBadRequest, text)
+	if i := strings.IndexAny(text, ": "); i > 0 {
+		p.Field = text[:i]
+	}
+	return p
 }
 
 func refusalProblem(r *engine.Refusal) *problem {

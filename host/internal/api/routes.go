@@ -21,6 +21,8 @@ type Route struct {
 	Path   string // gorilla/mux template; ids stay encoded until the handler
 	Prefix bool
 	Needs  Credential
+	// Scope is what a task token must be good for.
+	Scope string
 	// Stream says that the answer may go on for ever.
 	Stream bool
 	handle handler
@@ -58,6 +60,18 @@ func (s *Server) Routes() []Route {
 		{Method: get, Path: "/tasks/{id}/export", Needs: NeedViewer, Stream: true, handle: s.exportTask},
 		{Method: post, Path: "/tasks/{id}/control", Needs: NeedOperator, Stream: true, handle: s.controlTask},
 		{Method: get, Path: "/tasks/{id}/stops/{stop}", Needs: NeedViewer, handle: s.showStop},
+		{Method: post, Path: "/tasks", Needs: NeedHost, handle: s.createTask},
+		{Method: post, Path: "/tasks/{id}/approval", Needs: NeedOperator, handle: s.approve},
+		{Method: post, Path: "/tasks/{id}/intent", Needs: NeedOperator, handle: s.setIntent},
+		{Method: http.MethodPut, Path: "/tasks/{id}/plan", Needs: NeedOperator, handle: s.setPlan},
+		{Method: post, Path: "/tasks/{id}/resolve", Needs: NeedOperator, handle: s.resolve},
+
+		{Method: post, Path: "/tasks/{id}/proposals", Needs: NeedTask, Scope: "propose", Stream: true, handle: s.propose},
+		{Method: get, Path: "/tasks/{id}/decisions/{decision}", Needs: NeedTask, Scope: "propose", handle: s.showDecision},
+		{Method: post, Path: "/tasks/{id}/dispatches", Needs: NeedTask, Scope: "dispatch", handle: s.dispatchCall},
+		{Method: get, Path: "/tasks/{id}/dispatches/{invocation}", Needs: NeedTask, Scope: "dispatch", Stream: true, handle: s.showInvocation},
+		{Method: post, Path: "/tasks/{id}/dispatches/{invocation}/completion", Needs: NeedTask, Scope: "dispatch", handle: s.completeCall},
+		{Method: post, Path: "/tasks/{id}/access", Needs: NeedTask, Scope: "access", handle: s.recordAccess},
 	}
 	mount := func(h http.Handler, routes ...Route) {
 		if h == nil {
@@ -116,7 +130,7 @@ const callTimeout = 2 * time.Minute
 
 // serve checks the credential of a route and runs its handler.
 func (s *Server) serve(rt Route) http.HandlerFunc {
-	needsOperator := rt.Needs != NeedNone && rt.Needs != NeedExecutor && (rt.Needs != NeedMetrics || !s.opts.MetricsOpen)
+	needsOperator := rt.Needs != NeedNone && rt.Needs != NeedExecutor && rt.Needs != NeedTask && (rt.Needs != NeedMetrics || !s.opts.MetricsOpen)
 	return func(w http.ResponseWriter, r *http.Request) {
 		out := &answer{ResponseWriter: w}
 		err := func() error {
@@ -126,6 +140,11 @@ func (s *Server) serve(rt Route) http.HandlerFunc {
 					return refuse(http.StatusBadRequest, "the path is not encoded right")
 				}
 				r.SetPathValue(name, id)
+			}
+			if rt.Needs == NeedTask {
+				if err := s.checkTaskToken(r, rt.Scope); err != nil {
+					return err
+				}
 			}
 			var op *Operator
 			if needsOperator {

@@ -14,9 +14,18 @@ import (
 
 // bodies make requests that a handler takes, where it wants a body.
 var bodies = map[string]string{
-	"POST /api/v1/missions":          `{"objective":"x"}`,
-	"POST /api/v1/hitl/{id}/respond": `{"text":"yes"}`,
-	"POST /tasks/{id}/control":       `{"action":"pause"}`,
+	"POST /api/v1/missions":                               `{"objective":"x"}`,
+	"POST /api/v1/hitl/{id}/respond":                      `{"text":"yes"}`,
+	"POST /tasks/{id}/control":                            `{"action":"pause"}`,
+	"POST /tasks":                                         `{"objective":"x"}`,
+	"POST /tasks/{id}/approval":                           `{"decision_id":"d","action":"reject"}`,
+	"POST /tasks/{id}/intent":                             `{"intent":{"id":"i","goal":"g","requested_by":{"type":"human","id":"a"},"constraints":{}}}`,
+	"PUT /tasks/{id}/plan":                                `{"plan":[]}`,
+	"POST /tasks/{id}/resolve":                            `{"invocation_id":"i","outcome":"failed"}`,
+	"POST /tasks/{id}/proposals":                          `{"tool_name":"x","tool_args":{}}`,
+	"POST /tasks/{id}/dispatches":                         `{"decision_id":"d","tool_name":"x","tool_args":{}}`,
+	"POST /tasks/{id}/dispatches/{invocation}/completion": `{"outcome":"failed"}`,
+	"POST /tasks/{id}/access":                             `{"kind":"session","issuer":"i","ref":"r"}`,
 }
 
 // target fills the ids of a route's path in.
@@ -30,7 +39,7 @@ func target(rt api.Route, mission string) string {
 	case strings.HasPrefix(rt.Path, "/api/v1/plugins/"):
 		id = "isolation.docker.container"
 	}
-	return strings.NewReplacer("{id}", id, "{stop}", "stop-"+mission).Replace(rt.Path)
+	return strings.NewReplacer("{id}", id, "{stop}", "stop-"+mission, "{decision}", "d-"+mission, "{invocation}", "i-"+mission).Replace(rt.Path)
 }
 
 func TestEveryRouteIsInTheTable(t *testing.T) {
@@ -114,6 +123,12 @@ func TestAuthMatrixOverEveryRoute(t *testing.T) {
 				check("a viewer", apitest.VicToken, http.StatusForbidden)
 				check("an operator of some agents", apitest.RobToken, http.StatusForbidden)
 				passes("an operator", apitest.AliceToken)
+			case api.NeedTask: // T8 is about the right token
+				check("nobody", "", denied...)
+				check("a stranger", strings.Repeat("x", 32), denied...)
+				check("another task", strings.Repeat("0a", 32), http.StatusNotFound)
+				check("a viewer", apitest.VicToken, http.StatusForbidden)
+				check("an operator", apitest.AliceToken, http.StatusForbidden)
 			default:
 				t.Errorf("the table has a credential that this test does not know: %d", rt.Needs)
 			}

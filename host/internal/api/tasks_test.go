@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,25 +110,21 @@ func TestEventsAsAStream(t *testing.T) {
 
 func TestStatusSaysWhatIsNotEvaluated(t *testing.T) {
 	t.Parallel()
-	h := apitest.New(t)
-	h.Mission(t, "m1", "agent-01")
-	if err := h.Engine.Ask("m1", "q1", "sure?"); err != nil {
-		t.Fatal(err)
-	}
-	st := call(t, h, apitest.VicToken, "GET", "/tasks/m1/status", "").want(t, 200).object(t)
+	a := task(t, apitest.Govern(t, ""), `{"objective":"x"}`)
+	st := a.do("GET", "/status", "").want(t, 200).object(t)
 	for _, key := range []string{
 		"task_id", "mode", "state", "state_reason", "epoch", "objective", "intent", "plan", "findings", "risk", "budget", "actions",
-		"pending_approvals", "running", "counters", "revocation", "unresolved", "audit_errors", "head",
+		"pending_approvals", "running", "counters", "revocation", "unresolved", "audit_errors", "head", "not_evaluated",
 	} {
 		if _, ok := st[key]; !ok {
 			t.Errorf("%s is missing", key)
 		}
 	}
-	if st["risk"] != "not_evaluated" || st["findings"] != "not_evaluated" || st["counters"].(map[string]any)["executed"] != nil {
+	if st["risk"] != nil || st["intent"] != nil || st["state"] != "RUNNING" || !slices.Contains(st["not_evaluated"].([]any), any("risk")) {
 		t.Errorf("something was filled in: %v", st)
 	}
-	if st["head"].(map[string]any)["sequence"] != 4.0 || st["state"] != "hitl-required" || len(st["questions"].([]any)) != 1 {
-		t.Errorf("status = %v", st)
+	if c := st["counters"].(map[string]any); c["executed"] != 0.0 {
+		t.Errorf("counters = %v", c)
 	}
 }
 
@@ -136,24 +133,30 @@ func TestControl(t *testing.T) {
 	h := apitest.New(t)
 	h.Mission(t, "m1", "agent-01")
 	control := func(body string) reply { return call(t, h, apitest.AliceToken, "POST", "/tasks/m1/control", body) }
-	if got := control(`{"action":"pause"}`).want(t, 200).object(t); got["state"] != "paused" {
+	if got := control(`{"action":"pause"}`).want(t, 200).object(t); got["state"] != "PAUSED" {
 		t.Errorf("pause = %v", got)
 	}
-	if got := control(`{"action":"resume"}`).want(t, 200).object(t); got["state"] != "running" {
+	if got := control(`{"action":"resume"}`).want(t, 200).object(t); got["state"] != "RUNNING" {
 		t.Errorf("resume = %v", got)
 	}
 	if got := control(`{"action":"dance"}`).want(t, 422).object(t); got["field"] != "action" {
 		t.Errorf("unknown = %v", got)
 	}
-	control(`{"action":"replan"}`).want(t, 422)
+	if got := control(`{"action":"replan"}`).want(t, 200).object(t); got["state"] != "PAUSED" || got["state_reason"] != "replan" {
+		t.Errorf("replan = %v", got)
+	}
+	control(`{"action":"resume"}`).want(t, 200)
 	control(`{"action":"restart"}`).want(t, 409)
 	if err := h.Engine.Latch("m1"); err != nil {
 		t.Fatal(err)
 	}
-	if got := control(`{"action":"restart"}`).want(t, 200).object(t); got["state"] != "running" {
+	if got := control(`{"action":"restart"}`).want(t, 200).object(t); got["state"] != "RUNNING" {
 		t.Errorf("restart of a latched mission = %v", got)
 	}
-	control(`{"action":"pause","freeze":false}`).want(t, 422)
+	if got := control(`{"action":"pause","freeze":false}`).want(t, 200).object(t); got["state"] != "PAUSED" {
+		t.Errorf("pause of the gate = %v", got)
+	}
+	control(`{"action":"resume","freeze":false}`).want(t, 400)
 	control(`{"action":"pause","actor":"me"}`).want(t, 400)
 	control(`{}`).want(t, 400)
 	call(t, h, apitest.AliceToken, "POST", "/tasks/m1/control?wait=soon", `{"action":"stop"}`).want(t, 400)

@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 
+	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/mission"
 )
 
@@ -88,6 +90,12 @@ func (s *Server) answerQuestion(w http.ResponseWriter, r *http.Request, op *Oper
 		}
 		if !mine {
 			return refuse(http.StatusNotFound, "not found")
+		}
+	}
+	for _, q := range s.opts.Engine.Questions() {
+		if q.HITLID == id && q.Source == mission.SourceApproval {
+			return coded(http.StatusConflict, "approval", "this is an approval, not a question: airlock approve "+id+
+				" "+strings.Join(governance.Actions(), "|")+", or POST /tasks/{id}/approval")
 		}
 	}
 	if err := s.opts.Engine.Answer(r.Context(), id, op.Name, text); err != nil {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +22,12 @@ type Config struct {
 	// PublicDir is where the workload finds ask.sock and bin/airlock-cell;
 	// empty = a directory that the agent makes.
 	PublicDir string
+	// Program is this program's path as the workload sees it; empty = the path
+	// that it was started from.
+	Program string
+	// Rules is the descriptor of the Landlock rules that everything the agent
+	// starts is put under; 0 = none.
+	Rules int
 	// Secret is what host and agent prove themselves with, at least 16 bytes.
 	Secret []byte
 	// Cgroups are directories that the agent may use, of v2 or of v1
@@ -30,6 +35,8 @@ type Config struct {
 	Cgroups []string
 	// Version is reported to the host.
 	Version string
+	// port is the way to the host in a VM, in place of LinkDir.
+	port *portLink
 	// Log takes what an operator may have to know, a line each.
 	Log io.Writer
 }
@@ -79,7 +86,7 @@ func New(cfg Config) (*Agent, error) {
 	if len(cfg.Secret) < 16 {
 		return nil, errors.New("the link secret is shorter than 16 bytes")
 	}
-	if cfg.LinkDir == "" {
+	if cfg.LinkDir == "" && cfg.port == nil {
 		return nil, errors.New("no link directory")
 	}
 	a := &Agent{
@@ -96,13 +103,13 @@ func New(cfg Config) (*Agent, error) {
 		return nil, errors.New("/proc does not show this pid namespace; mount it in the cell")
 	}
 	var err error
-	if a.forker, err = newForker(false); err != nil {
+	if a.forker, err = newForker(false, cfg.Rules); err != nil {
 		return nil, err
 	}
-	if a.bare, err = newForker(true); err != nil {
+	if a.bare, err = newForker(true, cfg.Rules); err != nil {
 		return nil, err
 	}
-	if a.public, err = newPublic(cfg.PublicDir); err != nil {
+	if a.public, err = newPublic(cfg.PublicDir, cfg.Program); err != nil {
 		return nil, err
 	}
 	if a.asks, err = newAsks(a); err != nil {
@@ -116,22 +123,22 @@ func New(cfg Config) (*Agent, error) {
 // not return because the host went away.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.public.remove()
-	listener, err := cell.ListenUnix(filepath.Join(a.cfg.LinkDir, "link.sock"))
+	serve, unlisten, err := a.listen()
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	reaping, stopReaping := context.WithCancel(context.WithoutCancel(ctx))
 	var wg, last sync.WaitGroup
 	last.Go(func() { a.reaper.run(reaping) })
-	wg.Go(func() { a.serve(ctx, listener) })
+	wg.Go(func() { serve(ctx) })
 	wg.Go(func() { a.asks.serve(ctx) })
 	wg.Go(func() { a.slack.run(ctx) })
 	a.slack.active()
 	<-ctx.Done()
 	a.setLatch(&cellv1.Latch{Epoch: 0})
-	_ = listener.Close()
+	unlisten()
 	a.asks.close()
-	if err := a.killAll(context.WithoutCancel(ctx), 250*time.Millisecond); err != nil {
+	if err := a.killAll(context.WithoutCancel(ctx), a.stopGrace()); err != nil {
 		a.log.error("processes are left", "error", err)
 	}
 	a.links.close()
@@ -141,6 +148,18 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
+// listen opens the way to the host.
+func (a *Agent) listen() (serve func(context.Context), done func(), err error) {
+	if a.cfg.port != nil {
+		return func(ctx context.Context) { a.servePort(ctx, a.cfg.port) }, func() {}, nil
+	}
+	listener, err := cell.ListenUnix(filepath.Join(a.cfg.LinkDir, "link.sock"))
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context) { a.serve(ctx, listener) }, func() { _ = listener.Close() }, nil
+}
+
 // hello says how everything is, and makes l the connection that events go to,
 // in one step: what has happened is in the reply, what happens is an event.
 func (a *Agent) hello(l *link) {
@@ -148,7 +167,7 @@ func (a *Agent) hello(l *link) {
 	defer a.mu.Unlock()
 	r := &cellv1.HelloReply{
 		Proto: cell.ProtoMax, AgentVersion: a.cfg.Version,
-		Features: []string{"waiting", "ask", "sweep"},
+		Features: []string{"waiting", "ask", "sweep", "dial"},
 		Bound:    a.bound, Latch: a.latch, Asks: a.asks.open(),
 	}
 	for _, id := range a.order {

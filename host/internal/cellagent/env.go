@@ -21,7 +21,9 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // Set always: AIRLOCK_SESSION, AIRLOCK_ASK_SOCKET and AIRLOCK_CELL, the path of
 // a program that the workload can run as "airlock-cell ask". Where the host
 // gave no PATH, the directory of that program is its last entry.
-func (a *Agent) workloadEnv(req *cellv1.Start, otherUID bool) []string {
+//
+// found is how it finds its doors (see proxy.go).
+func (a *Agent) workloadEnv(req *cellv1.Start, otherUID bool, found []string) []string {
 	uid := os.Geteuid()
 	if otherUID {
 		uid = int(req.GetUid())
@@ -32,7 +34,7 @@ func (a *Agent) workloadEnv(req *cellv1.Start, otherUID bool) []string {
 		switch n, _, _ := strings.Cut(v, "="); n {
 		case "AIRLOCK_SESSION", "AIRLOCK_ASK_SOCKET", "AIRLOCK_CELL":
 		default:
-			env = append(env, v)
+			env = append(env, expandDoors(v, found))
 		}
 	}
 	missing := func(n, v string) {
@@ -49,6 +51,10 @@ func (a *Agent) workloadEnv(req *cellv1.Start, otherUID bool) []string {
 		missing("TERM", "dumb")
 	}
 	missing("LANG", "C.UTF-8")
+	for _, v := range found {
+		n, val, _ := strings.Cut(v, "=")
+		missing(n, val)
+	}
 	return append(env, "AIRLOCK_SESSION="+req.GetSessionId(),
 		"AIRLOCK_ASK_SOCKET="+a.public.askSocket(), "AIRLOCK_CELL="+a.public.program())
 }
@@ -107,3 +113,16 @@ func findProgram(name string, env []string) (string, error) {
 var errNoProgram = errors.New("program not found")
 
 func parentOf(p string) string { return path.Dir(path.Clean(p)) }
+
+// expandDoors puts a gateway's socket and URL where a value of the plan asks
+// for them as ${AIRLOCK_GATEWAY_NAME_SOCKET}. Nothing else is expanded.
+func expandDoors(v string, found []string) string {
+	if !strings.Contains(v, "${AIRLOCK_") {
+		return v
+	}
+	for _, f := range found {
+		n, val, _ := strings.Cut(f, "=")
+		v = strings.ReplaceAll(v, "${"+n+"}", val)
+	}
+	return v
+}

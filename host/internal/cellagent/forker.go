@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/airlock-host/airlock/sdk/stage"
 )
 
 // forker starts workload processes from one OS thread that has given up what a
@@ -23,12 +25,17 @@ type forker struct {
 
 // newForker starts the thread. With bare it gives up every capability, for
 // workloads that have the agent's own uid and so lose none by a change of it.
-func newForker(bare bool) (*forker, error) {
+// rules, unless 0, are Landlock rules that it takes on.
+func newForker(bare bool, rules int) (*forker, error) {
 	f := &forker{jobs: make(chan func())}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread is not fit for anything else
-		ready <- restrictThread(bare)
+		err := restrictThread(bare)
+		if err == nil && rules > 0 {
+			err = stage.TakeOn(rules)
+		}
+		ready <- err
 		for job := range f.jobs {
 			job()
 		}

@@ -40,6 +40,8 @@ func TestMain(m *testing.M) {
 		os.Exit(agentStage())
 	case len(os.Args) > 1 && os.Args[1] == "ask":
 		os.Exit(Main(os.Args[1:], "test", os.Stdout, os.Stderr))
+	case len(os.Args) > 1 && os.Args[1] == "fetch":
+		os.Exit(fetchStage(os.Args[2:]))
 	}
 	goleak.VerifyTestMain(m)
 }

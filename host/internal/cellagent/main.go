@@ -20,7 +20,8 @@ import (
 const usage = `airlock-cell runs inside of an Airlock cell.
 
   airlock-cell serve --link-dir DIR (--secret-fd N | --secret-file FILE)
-                     [--public-dir DIR] [--cgroup DIR]...
+                     [--public-dir DIR] [--cgroup DIR]... [--program FILE]
+  airlock-cell vm                              as the init of a VM, nowhere else
   airlock-cell ask [--context TEXT] PROMPT     ask a human, print the answer
   airlock-cell version
 `
@@ -33,6 +34,8 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 		err = errors.New("no command")
 	case args[0] == "serve":
 		err = serveMain(args[1:], version, stderr)
+	case args[0] == "vm":
+		err = vmMain(args[1:], stderr)
 	case args[0] == "ask":
 		err = askMain(args[1:], stdout, stderr)
 	case args[0] == "version":
@@ -93,8 +96,12 @@ func serveMain(args []string, version string, stderr io.Writer) error {
 	cfg := Config{Version: version, Log: stderr}
 	f.StringVar(&cfg.LinkDir, "link-dir", "", "where link.sock is made")
 	f.StringVar(&cfg.PublicDir, "public-dir", "", "where the workload finds ask.sock and bin/airlock-cell")
+	f.StringVar(&cfg.Program, "program", "", "where this program lies for the workload; empty = where it was started from")
+	f.IntVar(&cfg.Rules, "landlock-fd", 0, "descriptor of Landlock rules that everything in the cell is put under")
 	fd := f.Int("secret-fd", -1, "descriptor to read the link secret from")
 	file := f.String("secret-file", "", "file to read the link secret from; it is removed")
+	port := f.Int("port-fd", -1, "descriptor of the port on which the host connects; instead of a link directory")
+	rekey := f.Int("rekey-fd", -1, "descriptor to read new link secrets from")
 	var groups list
 	f.Var(&groups, "cgroup", "cgroup directory that the agent may use; may be repeated")
 	if f.Parse(args) != nil {
@@ -107,6 +114,9 @@ func serveMain(args []string, version string, stderr io.Writer) error {
 	var err error
 	if cfg.Secret, err = readSecret(*fd, *file); err != nil {
 		return fmt.Errorf("link secret: %w", err)
+	}
+	if cfg.port, err = portFromFlags(*port, *rekey); err != nil {
+		return fmt.Errorf("link port: %w", err)
 	}
 	os.Clearenv()
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})

@@ -23,7 +23,7 @@ type public struct {
 
 const programName = "airlock-cell"
 
-func newPublic(dir string) (*public, error) {
+func newPublic(dir, program string) (*public, error) {
 	p := &public{dir: dir}
 	if dir == "" {
 		for _, base := range []string{"/run", os.TempDir(), "/dev/shm"} {
@@ -37,14 +37,14 @@ func newPublic(dir string) (*public, error) {
 			return nil, fmt.Errorf("no directory can be made under /run, %s or /dev/shm; give one with --public-dir", os.TempDir())
 		}
 	}
-	if err := p.fill(); err != nil {
+	if err := p.fill(program); err != nil {
 		p.remove()
 		return nil, fmt.Errorf("public directory: %w", err)
 	}
 	return p, nil
 }
 
-func (p *public) fill() error {
+func (p *public) fill(program string) error {
 	for _, d := range []string{p.dir, p.binDir()} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
@@ -54,8 +54,11 @@ func (p *public) fill() error {
 		}
 	}
 	_ = os.Remove(p.program())
-	if exe, err := os.Readlink("/proc/self/exe"); err == nil && openToAll(exe) {
-		return os.Symlink(exe, p.program())
+	if program == "" {
+		program, _ = os.Readlink("/proc/self/exe") // an empty path is not open to all
+	}
+	if openToAll(program) {
+		return os.Symlink(program, p.program())
 	}
 	in, err := os.Open("/proc/self/exe")
 	if err != nil {

@@ -43,6 +43,7 @@ type session struct {
 	term    *os.File // the terminal's master end, or nil
 	tty     uint64   // the terminal's device number
 	input   *input
+	doors   *doors // nil = none
 	readers sync.WaitGroup
 	abandon chan struct{} // closed: readers stop waiting for room
 	outputs []*os.File
@@ -132,6 +133,7 @@ func (s *session) finish() {
 	if err := s.agent.kill(ctx, s, 0); err != nil {
 		s.agent.log.error("session left processes behind", "session", s.id, "error", err)
 	}
+	s.doors.close()
 	s.out.lift()
 	if !wait(drained, eofTime) { // a process that is not the session's holds its output
 		close(s.abandon)

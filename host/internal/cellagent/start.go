@@ -68,6 +68,16 @@ func checkStart(req *cellv1.Start) error {
 			}
 		}
 	}
+	for _, g := range req.GetGateways() {
+		if !validGateway(g.GetName()) {
+			return invalid("a gateway's name that cannot be one")
+		}
+	}
+	for _, f := range req.GetForwards() {
+		if !validForward(f) {
+			return invalid("a forward that is not host:port")
+		}
+	}
 	for _, v := range req.GetEnv() {
 		if strings.IndexByte(v, '=') < 1 {
 			return invalid("env holds something that is not NAME=VALUE")
@@ -120,8 +130,17 @@ func (s *session) launch(req *cellv1.Start) error {
 		argv: req.GetArgv(), terminal: req.GetTerminal() != nil,
 		uid: req.GetUid(), gid: req.GetGid(), marker: s.marker,
 	}
-	sp.env = a.workloadEnv(req, sp.otherUID())
 	var err error
+	if s.doors, err = a.openDoors(s, req); err != nil {
+		return failed(err)
+	}
+	opened := false
+	defer func() {
+		if !opened {
+			s.doors.close()
+		}
+	}()
+	sp.env = a.workloadEnv(req, sp.otherUID(), s.doors.names())
 	if sp.dir, err = workDir(req, sp); err != nil {
 		return failed(err)
 	}
@@ -157,6 +176,7 @@ func (s *session) launch(req *cellv1.Start) error {
 		}
 		return failed(fmt.Errorf("%s: %w", req.GetArgv()[0], err))
 	}
+	opened = true
 	pl.closeChild()
 	preferAsVictim(s.pid.Load())
 	s.started = &cellv1.Started{Pid: s.pid.Load(), At: timestamppb.Now()}

@@ -222,8 +222,8 @@ func stateOf(st *pluginv1.CellStatus, err error) (_ *pluginv1.CellStatus, gone b
 }
 
 // Dial opens the cell link.
-func (m *Manager) Dial(ctx context.Context, c *Cell) (*cell.Conn, error) {
-	return cell.Dial(ctx, c.Link, c.Secret)
+func (m *Manager) Dial(ctx context.Context, c *Cell, opts ...cell.Option) (*cell.Conn, error) {
+	return cell.Dial(ctx, c.Link, c.Secret, opts...)
 }
 
 // Freeze stops the cell's processes in their tracks.

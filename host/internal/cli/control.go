@@ -2,10 +2,14 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,11 +36,15 @@ runs, and answers with its receipt.`,
 func (a *app) actionCommand(action, short string) *cobra.Command {
 	var reason string
 	var wait time.Duration
+	var keep bool
 	cmd := &cobra.Command{Use: action + " [TASK]", Short: short, Args: cobra.MaximumNArgs(1), Example: "  airlock control " + action + " m-abc123"}
 	asJSON := jsonFlag(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the journal")
 	if action == "stop" {
 		cmd.Flags().DurationVar(&wait, "wait", time.Second, "how long to wait for the final receipt, at most 1m")
+	}
+	if action == "pause" {
+		cmd.Flags().BoolVar(&keep, "no-freeze", false, "close the gate only: the agent goes on thinking, and no call of it is dispatched")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		task, err := a.task(args)
@@ -55,15 +63,19 @@ func (a *app) actionCommand(action, short string) *cobra.Command {
 		if action == "stop" {
 			path += "?wait=" + url.QueryEscape(wait.String())
 		}
-		text, err := c.call(cmd.Context(), http.MethodPost, path, map[string]string{"action": action, "reason": reason})
+		body := map[string]any{"action": action, "reason": reason}
+		if keep {
+			body["freeze"] = false
+		}
+		text, err := c.call(cmd.Context(), http.MethodPost, path, body)
 		if err != nil {
 			return named(err, "task", task)
 		}
+		if action == "stop" {
+			return showReceipt(cmd.OutOrStdout(), text, task, *asJSON)
+		}
 		if *asJSON {
 			return showJSON(cmd.OutOrStdout(), text)
-		}
-		if action == "stop" {
-			return showReceipt(cmd.OutOrStdout(), text, task)
 		}
 		var st struct {
 			State string `json:"state"`
@@ -71,27 +83,46 @@ func (a *app) actionCommand(action, short string) *cobra.Command {
 		if err := json.Unmarshal(text, &st); err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", printable(task), st.State)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", printable(task), strings.ToLower(st.State))
 		return nil
 	}
 	return cmd
 }
 
-// showReceipt words a stop receipt; it never says more than the receipt does.
-func showReceipt(w io.Writer, text []byte, task string) error {
+// showReceipt words a stop receipt; it never says more than the receipt does. A
+// stop that left access behind is a failure, though the task is stopped.
+func showReceipt(w io.Writer, text []byte, task string, asJSON bool) error {
 	var r struct {
-		StopID string  `json:"stop_id"`
-		Final  bool    `json:"final"`
-		Access string  `json:"access_revocation"`
-		At     string  `json:"effective_at"`
-		Audit  *string `json:"audit_error"`
+		StopID  string  `json:"stop_id"`
+		Final   bool    `json:"final"`
+		Access  string  `json:"access_revocation"`
+		At      string  `json:"effective_at"`
+		Audit   *string `json:"audit_error"`
+		Running []any   `json:"running"`
+		Issuers map[string]struct {
+			Result string `json:"result"`
+			Detail string `json:"detail"`
+		} `json:"issuers"`
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
 		return err
 	}
+	var failed error
+	if r.Access == "partial_failure" {
+		failed = failf(ExitFailed, "%s is stopped, but not all of its access is revoked; airlock control stop %s tries again", printable(task), shellQuote(task))
+	}
+	if asJSON {
+		return errors.Join(showJSON(w, text), failed)
+	}
 	line(w, "stopped", task)
 	line(w, "stop", r.StopID)
 	line(w, "effective at", r.At)
+	if n := len(r.Running); n > 0 {
+		line(w, "running", fmt.Sprintf("%d calls were admitted before; what they did is not undone", n))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Issuers)) {
+		line(w, "issuer", strings.TrimSpace(name+" "+r.Issuers[name].Result+" "+r.Issuers[name].Detail))
+	}
 	switch {
 	case !r.Final:
 		line(w, "access", "not known yet; the stop is still under way")
@@ -107,5 +138,5 @@ func showReceipt(w io.Writer, text []byte, task string) error {
 	if r.Audit != nil {
 		line(w, "audit error", *r.Audit)
 	}
-	return nil
+	return failed
 }

@@ -162,18 +162,24 @@ func (ev *event) says() string {
 		}
 		text := fmt.Sprint(v)
 		if strings.ContainsAny(text, " \t\n\"") {
-			text = fmt.Sprintf("%q", cut(text, 100))
+			if key != "error" { // what went wrong is shown whole
+				text = cut(text, 100)
+			}
+			text = fmt.Sprintf("%q", text)
 		}
 		words = append(words, key+"="+text)
 	}
-	return printable(strings.Join(words, " "))
+	return strings.Join(words, " ")
 }
 
 // show prints the event on one line.
-func (ev *event) show(w io.Writer) {
+func (ev *event) show(w io.Writer) { ev.print(w, ev.says()) }
+
+// print prints sequence, time and kind with a text.
+func (ev *event) print(w io.Writer, text string) {
 	at := ev.Timestamp
 	if t, err := time.Parse(time.RFC3339, at); err == nil {
 		at = t.Local().Format("15:04:05.000")
 	}
-	fmt.Fprintf(w, "%5d  %s  %-18s %s\n", ev.Sequence, at, printable(ev.Kind), ev.says())
+	fmt.Fprintf(w, "%5d  %s  %-18s %s\n", ev.Sequence, at, printable(ev.Kind), printable(text))
 }

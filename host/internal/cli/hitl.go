@@ -36,9 +36,13 @@ func (a *app) hitlListCommand() *cobra.Command {
 			fmt.Fprintln(w, "nobody waits for an answer")
 			return nil
 		}
-		t := table{head: []string{"QUESTION", "MISSION", "AGE", "PROMPT"}, wide: 3}
+		t := table{head: []string{"QUESTION", "KIND", "MISSION", "AGE", "PROMPT"}, wide: 4}
 		for _, q := range list.Questions {
-			t.add(q.HITLID, q.MissionID, ago(time.Now(), q.AskedAt), strings.TrimSpace(q.Prompt))
+			kind := "question"
+			if q.approval() {
+				kind = "approval"
+			}
+			t.add(q.HITLID, kind, q.MissionID, ago(time.Now(), q.AskedAt), strings.TrimSpace(q.Prompt))
 		}
 		t.print(w)
 		return nil
@@ -51,7 +55,7 @@ func (a *app) respondCommand() *cobra.Command {
 		Use: "respond QUESTION TEXT", Short: "answer a question; the first answer wins", Args: cobra.ExactArgs(2),
 		Long: `Answer a question. The text is written to the session as if it had been typed;
 - reads it from standard input. Exit code 2: there is no such question, 3: it
-was answered already.`,
+was answered already, or it is an approval (airlock approve answers those).`,
 		Example: "  airlock hitl respond 0198c0de-… yes",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := args[1]

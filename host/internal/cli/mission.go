@@ -22,11 +22,11 @@ func (a *app) missionCommand() *cobra.Command {
 func (a *app) listCommand() *cobra.Command {
 	var states []string
 	var agentName string
-	var live, every bool
+	var live, every, whole bool
 	var limit int
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "list missions, newest first", Args: cobra.NoArgs,
-		Example: "  airlock mission list --live\n  airlock mission list --state failed,aborted --agent agent-01 --json",
+		Example: "  airlock mission list --live --no-trunc\n  airlock mission list --state failed,aborted --agent agent-01 --json",
 	}
 	asJSON := jsonFlag(cmd)
 	f := cmd.Flags()
@@ -34,6 +34,7 @@ func (a *app) listCommand() *cobra.Command {
 	f.StringVar(&agentName, "agent", "", "of this agent only")
 	f.BoolVar(&live, "live", false, "only those that have not ended")
 	f.IntVar(&limit, "limit", 50, "how many at most")
+	f.BoolVar(&whole, "no-trunc", false, "nothing shortened, however wide it gets")
 	f.BoolVar(&every, "all", false, "all of them, whatever the limit")
 	cmd.RunE = a.withHost(func(cmd *cobra.Command, _ []string, c *client) error {
 		if every {
@@ -62,7 +63,11 @@ func (a *app) listCommand() *cobra.Command {
 			}
 			return showJSON(cmd.OutOrStdout(), text)
 		}
-		return showMissions(cmd.OutOrStdout(), list)
+		columns := width(cmd.OutOrStdout())
+		if whole {
+			columns = 0
+		}
+		return showMissions(cmd.OutOrStdout(), list, columns)
 	})
 	return cmd
 }
@@ -89,12 +94,14 @@ func (c *client) missions(ctx context.Context, q url.Values, limit int) (*missio
 	}
 }
 
-func showMissions(w io.Writer, list *missions) error {
+// showMissions prints a table that fits into some columns (0: as wide as it
+// is). An id that is shortened keeps both ends: --no-trunc and --json show it.
+func showMissions(w io.Writer, list *missions, columns int) error {
 	if len(list.Missions) == 0 {
 		fmt.Fprintln(w, `no missions; airlock mission dispatch "echo hello" starts one`)
 		return nil
 	}
-	t := table{head: []string{"MISSION", "STATE", "AGENT", "AGE", "OBJECTIVE"}, wide: 4}
+	t := table{head: []string{"MISSION", "STATE", "AGENT", "AGE", "OBJECTIVE"}, wide: 4, ids: []int{0, 2}}
 	now := time.Now()
 	for _, raw := range list.Missions {
 		var m mission
@@ -109,7 +116,7 @@ func showMissions(w io.Writer, list *missions) error {
 		}
 		t.add(m.MissionID, state, m.Agent, ago(now, m.CreatedAt), strings.TrimSpace(m.Objective))
 	}
-	t.print(w)
+	t.fit(w, columns)
 	if list.Next != nil {
 		fmt.Fprintln(w, "there are more: --all or --limit")
 	}
@@ -141,6 +148,7 @@ func showMission(w io.Writer, m *mission) {
 	line(w, "mission", m.MissionID)
 	line(w, "state", m.State)
 	line(w, "reason", m.StateReason)
+	line(w, "error", m.Error)
 	line(w, "waiting for", m.WaitingFor)
 	if m.ExitCode != nil {
 		line(w, "exit code", fmt.Sprint(*m.ExitCode))

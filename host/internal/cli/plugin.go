@@ -14,7 +14,8 @@ import (
 
 func (a *app) pluginCommand() *cobra.Command {
 	return group(&cobra.Command{Use: "plugin", Short: "the host's plugins"},
-		a.pluginListCommand(), a.pluginInspectCommand(), lockCommand(), verifyPluginsCommand(), a.pluginReloadCommand())
+		a.pluginListCommand(), a.pluginInspectCommand(), lockCommand(), verifyPluginsCommand(),
+		pluginTestCommand(), a.pluginNewCommand(), a.pluginReloadCommand())
 }
 
 // plugins reads every instance, as it came too.

@@ -46,8 +46,9 @@ Exit codes: 0 ok, 1 failed, 2 not found, 3 conflict, 4 not allowed, 5 timed out.
 	f.StringVar(&a.tokenFile, "token-file", "", "file with the operator's token (default: AIRLOCK_TOKEN)")
 	root.AddCommand(extra...)
 	root.AddCommand(
-		a.statusCommand(), a.missionCommand(), a.hitlCommand(), a.controlCommand(), a.journalCommand(),
-		a.pluginCommand(), a.drainCommand(), a.reloadCommand(), a.versionCommand(), a.manCommand())
+		a.statusCommand(), a.missionCommand(), a.hitlCommand(), a.controlCommand(),
+		a.approveCommand(), a.resolveCommand(), a.journalCommand(),
+		a.pluginCommand(), a.imageCommand(), a.drainCommand(), a.reloadCommand(), a.versionCommand(), a.manCommand())
 	return root
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,8 +47,10 @@ func jsonFlag(cmd *cobra.Command) *bool {
 type table struct {
 	head []string
 	rows [][]string
-	// wide is the column that gives way when the table does not fit.
+	// wide is the column that gives way when the table does not fit, and ids are
+	// those that lose from their middle when that is not enough.
 	wide int
+	ids  []int
 }
 
 func (t *table) add(cells ...string) {
@@ -74,12 +77,18 @@ func (t *table) fit(w io.Writer, limit int) {
 			total += n
 		}
 		if total > limit {
-			widths[t.wide] = max(widths[t.wide]-(total-limit), utf8.RuneCountInString(t.head[t.wide]), 8)
+			total -= shrink(widths, t.wide, total-limit, max(utf8.RuneCountInString(t.head[t.wide]), 8))
+			for _, i := range t.ids {
+				total -= shrink(widths, i, total-limit, max(utf8.RuneCountInString(t.head[i]), 12))
+			}
 		}
 	}
 	for _, row := range append([][]string{t.head}, t.rows...) {
 		var line strings.Builder
 		for i, cell := range row {
+			if slices.Contains(t.ids, i) {
+				cell = middle(cell, widths[i])
+			}
 			cell = cut(cell, widths[i])
 			line.WriteString(cell)
 			if i < len(row)-1 {
@@ -88,6 +97,24 @@ func (t *table) fit(w io.Writer, limit int) {
 		}
 		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
 	}
+}
+
+// shrink takes up to some characters from a column, but not below least, and
+// gives how many it took.
+func shrink(widths []int, column, by, least int) int {
+	by = max(min(by, widths[column]-least), 0)
+	widths[column] -= by
+	return by
+}
+
+// middle shortens text to n characters and keeps both of its ends.
+func middle(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n || n < 3 {
+		return s
+	}
+	head := n / 2
+	return string(r[:head]) + "…" + string(r[len(r)-(n-1-head):])
 }
 
 // cut shortens text to n characters.

@@ -21,10 +21,12 @@ func (a *app) statusCommand() *cobra.Command {
 		Use: "status [TASK]", Short: "how the host is, or a task", Args: cobra.MaximumNArgs(1),
 		Long: `Show how the host is: what it cannot do and why, its agents, plugins, missions
 and questions. With TASK (or SIDECAR_ENDPOINT) show that task. --follow goes on:
-with the task's events until it ends, with the host's status whenever it has
-changed. --json prints {"version","ready","agents","plugins","orchestrator",
-"missions","questions"}, each as its route answers, or the task's status.`,
-		Example: "  airlock status\n  airlock status --json | jq '.plugins[] | select(.state != \"ready\")'\n  airlock status m-abc123 --follow",
+with what happens to the task until it ends (its calls as proposed, blocked,
+paused, suspended, executed, completed or failed), with the host's status
+whenever it has changed. --json prints {"version","ready","agents","plugins",
+"orchestrator","missions","questions"}, each as its route answers, or the task's
+status; followed, a formatted snapshot after each change.`,
+		Example: "  airlock status\n  airlock status --json | jq '.plugins[] | select(.state != \"ready\")'\n  airlock status m-abc123 --follow\n  SIDECAR_ENDPOINT=http://127.0.0.1:8122/tasks/order-task airlock status --follow --json",
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on: with what changes of the host, or with the task's events until it ends")
@@ -159,9 +161,11 @@ func (c *client) readiness(ctx context.Context) (json.RawMessage, error) {
 // show words the status for a terminal of some columns (0: none).
 func (st *hostStatus) show(w io.Writer, where string, columns int) error {
 	var ready struct {
-		Ready bool   `json:"ready"`
-		Store string `json:"store"`
-		Heads string `json:"heads"`
+		Ready   bool     `json:"ready"`
+		Store   string   `json:"store"`
+		Run     string   `json:"run_dir"`
+		Heads   string   `json:"heads"`
+		Trouble []string `json:"trouble"`
 	}
 	var agents []agent
 	var plugins []plugin
@@ -184,12 +188,17 @@ func (st *hostStatus) show(w io.Writer, where string, columns int) error {
 	switch {
 	case ready.Store != "":
 		line(w, "ready", "NO: "+ready.Store)
+	case ready.Run != "":
+		line(w, "ready", "NO: "+ready.Run)
 	case !ready.Ready:
 		line(w, "ready", "NO")
 	default:
 		line(w, "ready", "yes")
 	}
 	line(w, "heads", ready.Heads)
+	for _, t := range ready.Trouble {
+		line(w, "TROUBLE", t)
+	}
 	switch {
 	case !orc.Configured:
 		line(w, "orchestrator", "not configured")
@@ -226,7 +235,7 @@ func showAgents(w io.Writer, agents []agent, columns int) {
 	fmt.Fprintln(w)
 	t := table{head: []string{"AGENT", "HEALTH", "RUNNING", "QUEUED", "ISOLATION", "RUNTIME", "NOTE"}, wide: 6}
 	for _, a := range agents {
-		health, note := "ok", strings.Join(a.Notes, "; ")
+		health, note := "ok", strings.Join(slices.DeleteFunc(slices.Clone(a.Notes), unasked), "; ")
 		if !a.Healthy {
 			health, note = "NO", a.Reason
 		}
@@ -236,80 +245,6 @@ func showAgents(w io.Writer, agents []agent, columns int) {
 	t.fit(w, columns)
 }
 
-// taskFollow is how often a followed task's status is looked at, at most.
-const taskFollow = 250 * time.Millisecond
-
-func (c *client) taskStatus(ctx context.Context, w io.Writer, task string, follow, asJSON bool) error {
-	last, seq, err := c.showTask(ctx, w, task, asJSON)
-	if err != nil || !follow {
-		return err
-	}
-	if last.terminal() {
-		return nil
-	}
-	var shown time.Time
-	return c.follow(ctx, task, seq, func(ev event) error {
-		end := ev.Kind == "ended"
-		if !asJSON {
-			ev.show(w)
-		} else if end || time.Since(shown) >= taskFollow {
-			// Formatted snapshots, not one line for each event (U2).
-			shown = time.Now()
-			if _, _, err := c.showTask(ctx, w, task, true); err != nil {
-				return err
-			}
-		}
-		if end {
-			return errEnough
-		}
-		return nil
-	})
-}
-
-// showTask prints a task's status and gives its mission and the sequence that
-// it holds for.
-func (c *client) showTask(ctx context.Context, w io.Writer, task string, asJSON bool) (*mission, uint64, error) {
-	var st struct {
-		Mission   mission         `json:"mission"`
-		Mode      *string         `json:"mode"`
-		Epoch     *uint64         `json:"epoch"`
-		Risk      json.RawMessage `json:"risk"`
-		Counters  map[string]*int `json:"counters"`
-		Questions []question      `json:"questions"`
-		Head      struct {
-			Sequence uint64 `json:"sequence"`
-			Digest   string `json:"digest"`
-		} `json:"head"`
-	}
-	text, err := c.get(ctx, "/tasks/"+segment(task)+"/status", &st)
-	if err != nil {
-		return nil, 0, named(err, "task", task)
-	}
-	if asJSON {
-		return &st.Mission, st.Head.Sequence, showJSON(w, text)
-	}
-	showMission(w, &st.Mission)
-	if st.Mode != nil {
-		line(w, "mode", *st.Mode)
-	}
-	if st.Epoch != nil {
-		line(w, "epoch", fmt.Sprint(*st.Epoch))
-	}
-	var risk string
-	if json.Unmarshal(st.Risk, &risk) == nil {
-		line(w, "risk", strings.ReplaceAll(risk, "_", " "))
-	}
-	var counts []string
-	for name, n := range st.Counters {
-		if n != nil {
-			counts = append(counts, fmt.Sprintf("%d %s", *n, name))
-		}
-	}
-	slices.Sort(counts)
-	line(w, "calls", strings.Join(counts, ", "))
-	for _, q := range st.Questions {
-		line(w, "asks", fmt.Sprintf("%s (airlock hitl respond %s TEXT)", strings.TrimSpace(q.Prompt), shellQuote(q.HITLID)))
-	}
-	line(w, "journal", fmt.Sprintf("%d events, %.16s…", st.Head.Sequence, st.Head.Digest))
-	return &st.Mission, st.Head.Sequence, nil
-}
+// unasked says that a note is of a limit that nobody has set: that it is not
+// enforced is what was asked for.
+func unasked(note string) bool { return strings.HasSuffix(note, ": not-enforced:no limit was set") }

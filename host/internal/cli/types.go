@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,7 @@ type mission struct {
 	State        string     `json:"state"`
 	StateReason  string     `json:"state_reason"`
 	WaitingFor   string     `json:"waiting_for"`
+	Error        string     `json:"error"`
 	ExitCode     *int       `json:"exit_code"`
 	PTYSessionID string     `json:"pty_session_id"`
 	CheckpointID string     `json:"checkpoint_id"`
@@ -45,6 +47,9 @@ func (m *mission) outcome() error {
 		return nil
 	}
 	detail := m.StateReason
+	if m.Error != "" && m.Error != detail {
+		detail = strings.TrimPrefix(detail+": "+m.Error, ": ")
+	}
 	if detail == "" {
 		detail = "no reason given"
 	}
@@ -63,7 +68,11 @@ type question struct {
 	Context   string    `json:"context"`
 	Options   []string  `json:"options"`
 	AskedAt   time.Time `json:"asked_at"`
+	Source    string    `json:"source"`
 }
+
+// approval says that it is answered with airlock approve, not with text.
+func (q *question) approval() bool { return q.Source == "approval" }
 
 type event struct {
 	Sequence  uint64          `json:"sequence"`

@@ -259,7 +259,7 @@ func (h *host) newExecutor(l *listeners) error {
 	if err != nil {
 		return err
 	}
-	opt := executor.Options{Version: version.Version, ID: h.id, REST: rest, WS: ws, Engine: h.engine, Outbox: h.store, Logger: h.log.Named("executor")}
+	opt := executor.Options{Version: version.Version, ID: h.id, REST: rest, WS: ws, Engine: linked{h.engine, h.cfg.Orchestrator != nil && h.cfg.Orchestrator.Approvals == "answer"}, Outbox: h.store, Logger: h.log.Named("executor")}
 	if o := h.cfg.Orchestrator; o != nil {
 		opt.Endpoint, opt.Name = o.Endpoint, executor.RegisteredName(o.Name, h.cfg.Name)
 		opt.Actor, opt.Sandbox = o.Actor, o.Sandbox

@@ -15,6 +15,16 @@ import (
 // handler lets a method be a handler.
 func handler(f func(http.ResponseWriter, *http.Request)) http.Handler { return http.HandlerFunc(f) }
 
+// linked is the engine as the orchestrator's link sees it.
+type linked struct {
+	*engine.Engine
+	approvals bool // answers to approvals count
+}
+
+func (l linked) Answer(ctx context.Context, hitlID, actor, text string) error {
+	return l.AnswerOverLink(ctx, hitlID, actor, text, l.approvals)
+}
+
 // events gives the API what it reads of the journals.
 type events struct{ *store.Store }
 

@@ -66,6 +66,8 @@ type actor struct {
 	gone sync.Map
 	// timers end the waiting of decisions; under mu.
 	timers map[string]*time.Timer
+	// lost are events of calls that went on without their record; under mu.
+	lost lostEvents
 	// audits are what could not be journalled, for status.
 	auditMu sync.Mutex
 	audits  []string
@@ -169,6 +171,9 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 		return nil
 	}
 	facts = a.eng.withRevocation(a, facts)
+	if gap := a.lost.fact(); gap != nil && len(facts) > 0 {
+		facts = append([]mission.Fact{*gap}, facts...)
+	}
 	next, head := a.m, a.head
 	b := store.Batch{Task: a.id, JournalUUID: head.JournalUUID}
 	for _, f := range facts {
@@ -202,10 +207,21 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 	switch err := a.eng.opts.Store.Commit(ctx, b); {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrInvalid):
 		return fmt.Errorf("journal of mission %q: %w", a.id, err) // trying again cannot help
+	case err != nil && extra == nil && a.eng.failsOpen(facts):
+		// The call goes on without its record (F3); the next event that can be
+		// written says how many are missing.
+		a.lost.add(facts)
+		a.audit(fmt.Sprintf("%d events could not be journalled (on_failure = \"fail_open\"): %v", len(facts), err))
+		a.m = next
+		a.publish()
+		return nil
 	case err != nil:
 		return unavailable(err)
 	}
 	a.m, a.head = next, head
+	if len(facts) > 0 {
+		a.lost = lostEvents{}
+	}
 	a.publish()
 	return nil
 }

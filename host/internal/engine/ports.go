@@ -26,8 +26,9 @@ type Store interface {
 	Events(ctx context.Context, task string, after uint64, limit int) ([]journal.Event, error)
 	// Head reads a task's head; store.ErrNotFound when there is none.
 	Head(ctx context.Context, taskID string) (journal.Head, error)
-	// VerifyTask checks a task's chain against its trusted head.
-	VerifyTask(ctx context.Context, taskID string) error
+	// VerifyRecent checks a task's chain from its last signed prefix on against its
+	// trusted head (rulings 43).
+	VerifyRecent(ctx context.Context, taskID string) error
 	// Healthy is nil while commits are possible, else why not.
 	Healthy() error
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	cellv1 "github.com/airlock-host/airlock/proto/airlock/cell/v1"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
@@ -111,6 +113,9 @@ func (e *Engine) Answer(ctx context.Context, hitlID, actor, text string) error {
 	if err != nil {
 		return err
 	}
+	if q, _ := a.questionNow(hitlID); q.Source == mission.SourceApproval {
+		return fmt.Errorf("%q is a decision of the gate and not a question of the agent: answer it with `airlock approve %s approve_once|reject|modify_intent|ask_agent_to_replan|stop_agent`: %w", hitlID, hitlID, ErrConflict)
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	if err := a.untilConnected(ctx); err != nil {
@@ -140,6 +145,71 @@ func (e *Engine) Answer(ctx context.Context, hitlID, actor, text string) error {
 	}
 	s.touch()
 	return a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Close(hitlID, "answered", actor) }, nil)
+}
+
+func (a *actor) questionNow(hitlID string) (mission.Question, bool) {
+	m := a.settled()
+	return m.Question(hitlID)
+}
+
+// AnswerOverLink is an answer that came from the orchestrator, whose own answer
+// route has no authentication: approvals count only where the configuration
+// says so (rulings 13), as VERB or VERB {json}. Anything else is not consumed,
+// and the prompt is sent again.
+func (e *Engine) AnswerOverLink(ctx context.Context, hitlID, actor, text string, approvals bool) error {
+	a, err := e.asking(hitlID)
+	if err != nil {
+		return err
+	}
+	q, _ := a.questionNow(hitlID)
+	if q.Source != mission.SourceApproval {
+		return e.Answer(ctx, hitlID, actor, text)
+	}
+	refused := errors.New(`approvals over the orchestrator are shown only; orchestrator { approvals = "answer" } would let them count`)
+	if approvals {
+		var ap Approval
+		if ap, refused = parseApproval(text); refused == nil {
+			ap.DecisionID, ap.Actor = hitlID, actor
+			if _, refused = e.Approve(ctx, a.id, ap); refused == nil {
+				return nil
+			}
+		}
+	}
+	e.log.Warn("an answer to an approval was not taken; it is asked again", "task", a.id, "decision", hitlID, "error", refused)
+	return a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
+		if q, open := m.Question(hitlID); open {
+			return []mission.Fact{mission.Asked{V: 1, Question: q, Again: true}}, nil
+		}
+		return nil, nil
+	}, nil)
+}
+
+// parseApproval reads VERB or VERB {json}; the JSON is an explanation and, for
+// modify_intent, the whole envelope.
+func parseApproval(text string) (Approval, error) {
+	verb, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
+	ap := Approval{Action: verb}
+	if !slices.Contains(governance.Actions(), verb) {
+		return ap, fmt.Errorf("%.40q is none of %v", verb, governance.Actions())
+	}
+	if rest = strings.TrimSpace(rest); rest == "" {
+		return ap, nil
+	}
+	var body struct {
+		Intent      *governance.Envelope `json:"modified_intent"`
+		Explanation string               `json:"explanation"`
+		Fingerprint string               `json:"fingerprint"`
+	}
+	dec := json.NewDecoder(strings.NewReader(rest))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&body); err != nil {
+		return ap, fmt.Errorf("after %s: %w", verb, err)
+	}
+	if dec.More() {
+		return ap, fmt.Errorf("after %s: one JSON object, and nothing after it", verb)
+	}
+	ap.Intent, ap.Explanation, ap.Fingerprint = body.Intent, body.Explanation, body.Fingerprint
+	return ap, nil
 }
 
 // untilConnected waits for the link of a session that is being taken up again:

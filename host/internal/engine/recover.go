@@ -83,7 +83,7 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 		a.stopWish.Store(w)
 		a.setLatch()
 	}
-	if err := e.opts.Store.VerifyTask(ctx, m.ID); err != nil {
+	if err := e.opts.Store.VerifyRecent(ctx, m.ID); err != nil {
 		e.quarantine(a, c, err)
 		return
 	}

@@ -88,36 +88,21 @@ func owed(t *governance.Task, ref string) bool {
 func (e *Engine) revoke(ctx context.Context, a *actor, stopID, reason string, wait time.Duration) {
 	m := a.settled()
 	var due []string
+	var first sync.WaitGroup
 	for _, ref := range e.issuers(a, &m) {
 		r := m.Task.Revocation
-		if _, asked := a.asking.Load(ref); !asked && (r == nil || r.Issuers[ref].Result != acknowledged || owed(&m.Task, ref)) {
-			due = append(due, ref)
+		if r != nil && r.Issuers[ref].Result == acknowledged && !owed(&m.Task, ref) {
+			continue
 		}
-	}
-	if len(due) == 0 {
-		return
-	}
-	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
-		if r := m.Task.Revocation; r != nil && r.StopID == stopID && r.State == "in_flight" {
-			return nil, nil // said together with the end
+		if asked, ok := a.asking.Load(ref); ok { // it is tried again at once
+			first.Add(1)
+			asked.(*asker).again(sync.OnceFunc(first.Done))
+			continue
 		}
-		return []mission.Fact{governance.RevocationStarted{V: 1, StopID: stopID, Issuers: due, Reason: reason}}, nil
-	}, nil)
-	if err != nil { // a broken sink does not keep access from being cut (F7)
-		a.audit(fmt.Sprintf("the start of the revocation could not be journalled: %v", err))
+		due = append(due, ref)
 	}
-	var first sync.WaitGroup
-	for _, ref := range due {
-		first.Add(1)
-		told := sync.OnceFunc(first.Done)
-		a.asking.Store(ref, true)
-		a.revoking.Add(1)
-		e.goRun(func(ctx context.Context) {
-			defer a.revoking.Done()
-			defer told()
-			defer a.asking.Delete(ref)
-			e.revokeFrom(ctx, a, ref, stopID, reason, told)
-		})
+	if len(due) > 0 {
+		e.startRevoking(a, due, stopID, reason, &first)
 	}
 	all := make(chan struct{})
 	go func() { first.Wait(); close(all) }()
@@ -130,9 +115,61 @@ func (e *Engine) revoke(ctx context.Context, a *actor, stopID, reason string, wa
 	}
 }
 
-// revokeFrom asks one issuer until it acknowledges; told is called after the
-// first answer.
-func (e *Engine) revokeFrom(ctx context.Context, a *actor, ref, stopID, reason string, told func()) {
+// asker asks one issuer until it acknowledges.
+type asker struct {
+	mu   sync.Mutex
+	told []func()      // called after the next answer
+	poke chan struct{} // cap 1: do not wait for the next attempt
+}
+
+// again asks for an attempt at once; told is called after its answer.
+func (k *asker) again(told func()) {
+	k.mu.Lock()
+	k.told = append(k.told, told)
+	k.mu.Unlock()
+	select {
+	case k.poke <- struct{}{}:
+	default:
+	}
+}
+
+// tell says that there is an answer.
+func (k *asker) tell() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, f := range k.told {
+		f()
+	}
+	k.told = nil
+}
+
+// startRevoking begins to ask issuers that nobody asks yet.
+func (e *Engine) startRevoking(a *actor, due []string, stopID, reason string, first *sync.WaitGroup) {
+	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+		if r := m.Task.Revocation; r != nil && r.StopID == stopID && r.State == "in_flight" {
+			return nil, nil // said together with the end
+		}
+		return []mission.Fact{governance.RevocationStarted{V: 1, StopID: stopID, Issuers: due, Reason: reason}}, nil
+	}, nil)
+	if err != nil { // a broken sink does not keep access from being cut (F7)
+		a.audit(fmt.Sprintf("the start of the revocation could not be journalled: %v", err))
+	}
+	for _, ref := range due {
+		first.Add(1)
+		k := &asker{poke: make(chan struct{}, 1), told: []func(){sync.OnceFunc(first.Done)}}
+		a.asking.Store(ref, k)
+		a.revoking.Add(1)
+		e.goRun(func(ctx context.Context) {
+			defer a.revoking.Done()
+			defer k.tell()
+			defer a.asking.Delete(ref)
+			e.revokeFrom(ctx, a, ref, stopID, reason, k)
+		})
+	}
+}
+
+// revokeFrom asks one issuer until it acknowledges.
+func (e *Engine) revokeFrom(ctx context.Context, a *actor, ref, stopID, reason string, k *asker) {
 	m := a.settled()
 	attempt := 0
 	if r := m.Task.Revocation; r != nil {
@@ -149,18 +186,25 @@ func (e *Engine) revokeFrom(ctx context.Context, a *actor, ref, stopID, reason s
 		if err := a.commit(say, nil); err != nil {
 			a.audit(fmt.Sprintf("the answer of issuer %s (%s) could not be journalled: %v", ref, f.Result, err))
 			a.unwritten.Store(ref, f)
-			if told(); f.Result == acknowledged {
+			if k.tell(); f.Result == acknowledged {
 				_ = a.insist(say, nil)
 			}
 		}
-		if told(); f.Result == acknowledged {
+		if k.tell(); f.Result == acknowledged {
 			return
 		}
 		e.log.Error("access is not revoked", "task", a.id, "issuer", ref, "attempt", attempt, "retryable", f.Retryable, "detail", f.Detail)
 		if !f.Retryable {
 			pause = revokeSlow // an operator must do something; look again now and then
 		}
-		if wait(ctx, pause) != nil {
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-k.poke:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
 			return
 		}
 	}

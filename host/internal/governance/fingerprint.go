@@ -1,9 +1,11 @@
 package governance
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 )
 
@@ -15,7 +17,7 @@ type Judged struct {
 	ProposalID string
 	Tool       string
 	Provenance string
-	Args       []byte // canonical JSON: journal.Canonical of what will run
+	Args       []byte // a JSON object; the order of its members does not matter
 	Intent     string // digest of the envelope; empty: none
 	Rules      string // digest of the whole rule set
 	Budget     string // the limits as text
@@ -38,11 +40,27 @@ func (j Judged) Fingerprint() string {
 	for _, s := range []string{j.ProposalID, j.Tool, j.Provenance} {
 		part([]byte(s))
 	}
-	part(j.Args)
+	part(ordered(j.Args))
 	for _, s := range []string{j.Intent, j.Rules, j.Budget, j.Mode, j.CellID} {
 		part([]byte(s))
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// ordered writes a JSON text with the members of objects in order. Numbers keep
+// their text; strings keep their characters, however they were escaped.
+func ordered(raw []byte) []byte {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) != nil {
+		return raw // not JSON: it is compared as it is
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return raw
+	}
+	return text
 }
 
 // Digest is the SHA-256 of some bytes in hex.

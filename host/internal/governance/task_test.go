@@ -319,7 +319,7 @@ func TestTheFingerprintCoversEverything(t *testing.T) {
 	for name, change := range map[string]func(*governance.Judged){
 		"task": func(j *governance.Judged) { j.TaskID = "u" }, "epoch": func(j *governance.Judged) { j.Epoch = 2 },
 		"proposal": func(j *governance.Judged) { j.ProposalID = "q" }, "tool": func(j *governance.Judged) { j.Tool = "y" },
-		"provenance": func(j *governance.Judged) { j.Provenance = "w" }, "args": func(j *governance.Judged) { j.Args = []byte("{ }") },
+		"provenance": func(j *governance.Judged) { j.Provenance = "w" }, "args": func(j *governance.Judged) { j.Args = []byte(`{"n":1.0}`) },
 		"intent": func(j *governance.Judged) { j.Intent = "j" }, "rules": func(j *governance.Judged) { j.Rules = "s" },
 		"budget": func(j *governance.Judged) { j.Budget = "c" }, "mode": func(j *governance.Judged) { j.Mode = "n" },
 		"cell": func(j *governance.Judged) { j.CellID = "d" }, "moved": func(j *governance.Judged) { j.Tool, j.Provenance = "xv", "" },
@@ -328,6 +328,20 @@ func TestTheFingerprintCoversEverything(t *testing.T) {
 		change(&j)
 		if j.Fingerprint() == base.Fingerprint() {
 			t.Errorf("%s is not covered", name)
+		}
+	}
+}
+
+func TestTheFingerprintLooksAtContents(t *testing.T) {
+	t.Parallel()
+	print := func(args string) string { return governance.Judged{Args: []byte(args)}.Fingerprint() }
+	if print(`{"a":1,"b":{"d":2,"c":3}}`) != print(`{ "b": {"c":3,"d":2}, "a":1 }`) {
+		t.Error("the order of members counts")
+	}
+	for _, pair := range [][2]string{{`{"a":1}`, `{"a":1.0}`}, {`{"a":1}`, `{"a":"1"}`}, {`{"a":[1,2]}`, `{"a":[2,1]}`},
+		{`{"a":100000000000000000001}`, `{"a":100000000000000000002}`}, {"{\"a\":\"e\u0301\"}", "{\"a\":\"\u00e9\"}"}} {
+		if print(pair[0]) == print(pair[1]) {
+			t.Errorf("%s and %s are the same", pair[0], pair[1])
 		}
 	}
 }

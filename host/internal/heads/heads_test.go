@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	hclog "github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 
 	"github.com/airlock-host/airlock/host/internal/journal"
@@ -387,4 +388,44 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("a forged record")
 		}
 	})
+}
+
+// TestAReplacedKeyIsSaidOnce: one loud line, however many heads the old key has
+// signed, and in status what it means.
+func TestAReplacedKeyIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	old := testKey(t, dir)
+	l := open(t, dir, old)
+	if !l.Fresh() || len(l.Trouble()) != 0 {
+		t.Errorf("a new file: fresh %v, trouble %q", l.Fresh(), l.Trouble())
+	}
+	if some, err := l.Any(); some || err != nil {
+		t.Errorf("a new file has heads (%v)", err)
+	}
+	for i := range 5 {
+		l.Publish([]journal.NewHead{head(fmt.Sprint("t", i), 1)}, true)
+		flush(t, l)
+	}
+	closeLog(t, l)
+	other := testKey(t, filepath.Join(dir, "other"))
+	var said bytes.Buffer
+	l, err := Open(Options{File: file1(dir), Key: other, Log: hclog.New(&hclog.LoggerOptions{Output: &said})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeLog(t, l)
+	if n := strings.Count(said.String(), "\n"); n != 1 || !strings.Contains(said.String(), "[ERROR]") || !strings.Contains(said.String(), "the host key was replaced") ||
+		!strings.Contains(said.String(), old.ID) || !strings.Contains(said.String(), "lines=5") {
+		t.Errorf("%d lines: %s", n, said.String())
+	}
+	if tr := l.Trouble(); len(tr) != 1 || !strings.Contains(tr[0], "the host key was replaced: 5 lines") || !strings.Contains(tr[0], other.ID) || !strings.Contains(tr[0], "put the old key back") {
+		t.Errorf("trouble %q", tr)
+	}
+	if some, err := l.Any(); !some || err != nil || l.Fresh() {
+		t.Errorf("any %v, %v, fresh %v", some, err, l.Fresh())
+	}
+	if l.Doubt("t3") == nil {
+		t.Error("a head of the old key is relied on")
+	}
 }

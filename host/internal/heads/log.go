@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,20 +60,22 @@ type Log struct {
 	live     map[string]journal.NewHead // durable
 	doubts   map[string]*Problem        // tasks whose line is not good
 	problems []*Problem
-	err      error // of the last write; nil again after a good one
+	trouble  []string // see Trouble
+	err      error    // of the last write; nil again after a good one
 	flushed  chan struct{}
 
 	kick chan struct{}
 	stop chan struct{}
 	done chan struct{}
 
-	file *file // of the goroutine
+	file  *file // of the goroutine
+	fresh bool  // there was no file
 }
 
 // Open reads the file and starts the goroutine that appends to it. Lines that
 // are not good do not stop it: they are in Problems, and Doubt names them for
 // their tasks. Close ends it.
-func Open(opts Options) (*Log, error) {
+func Open(opts Options) (_ *Log, err error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
@@ -99,6 +104,9 @@ func Open(opts Options) (*Log, error) {
 		stop:    make(chan struct{}),
 		done:    make(chan struct{}),
 	}
+	if l.fresh, err = absent(opts.File, endedFile(opts.File)); err != nil {
+		return nil, fmt.Errorf("read heads: %w", err)
+	}
 	whole, size, err := scan(opts.File, opts.Key, nil, func(r Record) {
 		for _, h := range r.Heads {
 			if old, ok := l.live[h.TaskID]; !ok || old.Sequence <= h.Sequence {
@@ -109,6 +117,7 @@ func Open(opts Options) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read heads: %w", err)
 	}
+	l.otherKeys()
 	if l.file, err = openFile(opts, whole, size); err != nil {
 		return nil, err
 	}
@@ -121,8 +130,59 @@ func (l *Log) doubt(p *Problem) {
 	for _, t := range p.Tasks {
 		l.doubts[t] = p
 	}
+	var other *OtherKeyError
+	if errors.As(p.Err, &other) {
+		return // said once for all of them, by otherKeys
+	}
 	l.opts.Log.Error("a line of the file of signed heads is not good", "file", p.File, "line", p.Line, "error", p.Err)
 }
+
+// otherKeys says once, and loudly, that the host's key is not the one that the
+// file was signed with.
+func (l *Log) otherKeys() {
+	lines, keys := 0, map[string]bool{}
+	for _, p := range l.problems {
+		if other := (*OtherKeyError)(nil); errors.As(p.Err, &other) {
+			lines++
+			keys[other.KeyID] = true
+		}
+	}
+	if lines == 0 {
+		return
+	}
+	names := slices.Sorted(maps.Keys(keys))
+	l.opts.Log.Error("the host key was replaced: the signed heads of before do not count", "file", l.opts.File,
+		"lines", lines, "signed_by", strings.Join(names, ", "), "host_key", l.opts.Key.ID)
+	l.trouble = append(l.trouble, fmt.Sprintf("the host key was replaced: %d lines of %s are signed by key %s, the host's is %s, so nothing proves the journals of their tasks; "+
+		"put the old key back, or, if the replacement was meant, move the file away and keep it with the old public key", lines, l.opts.File, strings.Join(names, ", "), l.opts.Key.ID))
+}
+
+// absent says whether none of the files is there.
+func absent(paths ...string) (bool, error) {
+	for _, p := range paths {
+		if _, err := os.Lstat(p); !errors.Is(err, os.ErrNotExist) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Fresh says whether there was no file of heads when the log was opened.
+func (l *Log) Fresh() bool { return l.fresh }
+
+// Any says whether heads of any task were in the file when it was read, or were
+// archived.
+func (l *Log) Any() (bool, error) {
+	l.mu.Lock()
+	live := len(l.live)
+	l.mu.Unlock()
+	none, err := absent(endedFile(l.opts.File))
+	return live > 0 || len(l.problems) > 0 || err == nil && !none, err
+}
+
+// Trouble is what an operator must know of the file as it was read, in words:
+// what it means and what to do.
+func (l *Log) Trouble() []string { return l.trouble }
 
 // Publish takes the heads of one commit. It never blocks on the disk; with
 // urgent they are signed at once, else within the interval.

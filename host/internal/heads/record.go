@@ -76,10 +76,21 @@ func parse(line []byte) (Record, error) {
 	return r, nil
 }
 
+// OtherKeyError says that a record was signed by another key than the host's.
+type OtherKeyError struct {
+	KeyID string // of the record
+	Host  string // of the host
+}
+
+// Error implements error.
+func (e *OtherKeyError) Error() string {
+	return fmt.Sprintf("signed by key %s, the host's is %s", e.KeyID, e.Host)
+}
+
 // verify checks the signature.
 func (r *Record) verify(key Key) error {
 	if r.KeyID != key.ID {
-		return fmt.Errorf("signed by key %s, the host's is %s", r.KeyID, key.ID)
+		return &OtherKeyError{KeyID: r.KeyID, Host: key.ID}
 	}
 	if !ed25519.Verify(key.Public, r.message(), r.Sig) {
 		return fmt.Errorf("the signature of key %s is not good", r.KeyID)

@@ -57,7 +57,7 @@ func (s *images) acquire(found Found) (*image, *Fault) {
 	if fault := safeFile(found.Path); fault != nil {
 		return nil, fault
 	}
-	f, err := os.Open(found.Path)
+	f, err := openFile(found.Path)
 	if err != nil {
 		return nil, faultf(NotExecutable, "%v", err)
 	}
@@ -100,6 +100,11 @@ func (s *images) release(i *image) {
 	if s.held[i.found.Path] == i {
 		delete(s.held, i.found.Path)
 	}
+}
+
+// openFile opens a file to read it and does not wait for a pipe's other end.
+func openFile(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
 func runnable(path string, info os.FileInfo) *Fault {

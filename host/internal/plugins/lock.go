@@ -97,13 +97,21 @@ func SumDir(dir string) (map[string]string, error) {
 	return sums, nil
 }
 
-// SumFile is a file's SHA-256 in lower-case hex.
+// SumFile is a file's SHA-256 in lower-case hex. What is no regular file is
+// refused: a read of it may not end.
 func SumFile(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is not a regular file (mode %s)", path, info.Mode())
+	}
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return "", err

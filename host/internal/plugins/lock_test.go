@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -65,5 +66,19 @@ func TestFindListsPluginsOnly(t *testing.T) {
 	found, err := Find(dir)
 	if err != nil || len(found) != 2 || found[0].Name != "b" || found[1].Kind != "runtime" {
 		t.Errorf("%v %v", found, err)
+	}
+}
+
+func TestWhatIsNoFileHasNoSum(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, dir, "/dev/zero"} {
+		if sum, err := SumFile(path); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+			t.Errorf("%s has the sum %q, %v", path, sum, err)
+		}
 	}
 }

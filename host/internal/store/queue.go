@@ -100,6 +100,13 @@ func (w *writer) take(idle time.Duration, onIdle func()) (reqs []request, open b
 	}
 }
 
+// len is how many requests wait.
+func (q *queue) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.reqs)
+}
+
 func (w *writer) isClosed() bool {
 	w.q.mu.Lock()
 	defer w.q.mu.Unlock()

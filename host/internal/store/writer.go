@@ -18,6 +18,7 @@ const (
 	groupBytes   = 8 << 20 // payload
 	checkpointAt = 4000    // pages written since the last checkpoint (16 MiB of log)
 	idleAfter    = time.Second
+	gatherTime   = 100 * time.Microsecond // see gather
 )
 
 // writer is the one goroutine that writes, and what only it touches.
@@ -89,14 +90,25 @@ func (w *writer) run() {
 				w.checkpoint()
 			}
 		}
+		n := len(reqs)
 		clear(reqs)
 		w.spare = reqs
 		if !open {
 			return
 		}
-		// Those who were just answered are about to come again: let them, so that
-		// they share the next sync instead of taking turns.
+		w.gather(n)
+	}
+}
+
+// gather lets those who were just answered come again, so that they share the
+// next sync instead of taking turns. It waits for as many as there were, and
+// for a fraction of what a sync takes at most.
+func (w *writer) gather(n int) {
+	for begun := time.Now(); ; {
 		runtime.Gosched()
+		if w.q.len() >= n || time.Since(begun) > gatherTime {
+			return
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/driver"
+	_ "github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/early"
 	"github.com/airlock-host/airlock/sdk/isolation"
 	"github.com/airlock-host/airlock/sdk/plugin"
 )

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/airlock-host/airlock/host/internal/engine"
+	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/session"
@@ -22,6 +23,7 @@ import (
 
 // Engine is an engine in memory; it is the API's Engine, Sessions and Events.
 type Engine struct {
+	noTasks
 	dir string
 
 	mu       sync.Mutex
@@ -148,13 +150,27 @@ func (e *Engine) Pause(_ context.Context, id, actor, reason string) error {
 	})
 }
 
+// PauseGate pauses a mission too; what a freeze is, this engine does not know.
+func (e *Engine) PauseGate(ctx context.Context, id, actor, reason string) error {
+	return e.Pause(ctx, id, actor, reason)
+}
+
+// Replan holds a mission.
+func (e *Engine) Replan(_ context.Context, id, actor, reason string) error {
+	return e.change(id, func(t *task) error {
+		t.view.State, t.view.WaitingFor, t.view.StateReason = mission.StatePaused, "operator", "replan"
+		e.append(t, journal.ReplanRequested, map[string]any{"actor": actor, "reason": reason})
+		return nil
+	})
+}
+
 // Resume resumes a paused mission.
 func (e *Engine) Resume(_ context.Context, id, actor, _ string) error {
 	return e.change(id, func(t *task) error {
 		if t.view.State != mission.StatePaused {
 			return fmt.Errorf("%w: the mission is not paused", engine.ErrConflict)
 		}
-		t.view.State, t.view.WaitingFor = mission.StateRunning, ""
+		t.view.State, t.view.StateReason, t.view.WaitingFor = mission.StateRunning, "", ""
 		e.append(t, journal.Resumed, map[string]any{"resumed_from": "paused", "actor": actor})
 		return nil
 	})
@@ -271,6 +287,34 @@ func (e *Engine) Mission(_ context.Context, id string) (mission.View, error) {
 		return t.view, nil
 	}
 	return mission.View{}, engine.ErrNotFound
+}
+
+// Peek reads one mission.
+func (e *Engine) Peek(id string) (mission.View, bool) {
+	v, err := e.Mission(context.Background(), id)
+	return v, err == nil && !v.State.Terminal()
+}
+
+// TaskStatus is a task of which nothing was governed.
+func (e *Engine) TaskStatus(ctx context.Context, id string) (governance.Status, error) {
+	v, err := e.Mission(ctx, id)
+	if err != nil {
+		return governance.Status{}, err
+	}
+	s := governance.Status{TaskID: id, Mode: "govern", State: "RUNNING", StateReason: v.StateReason, Objective: v.Objective, Boundary: "none",
+		NotEvaluated: []string{}, AuditErrors: []string{}}
+	switch {
+	case v.State.Terminal():
+		s.State = "ENDED"
+	case v.WaitingFor == "stop":
+		s.State = "STOPPED"
+	case v.State == mission.StatePaused:
+		s.State = "PAUSED"
+	}
+	new(governance.Task).Fill(&s)
+	head, err := e.Head(ctx, id)
+	s.Head = governance.HeadState{Sequence: head.Sequence, Digest: head.Digest.String()}
+	return s, err
 }
 
 // Missions reads a page, newest first.

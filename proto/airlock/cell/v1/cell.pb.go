@@ -292,7 +292,7 @@ type HelloReply struct {
 	Proto uint32 `protobuf:"varint,1,opt,name=proto,proto3" json:"proto,omitempty"`
 	// Version of the agent program.
 	AgentVersion string `protobuf:"bytes,2,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
-	// What the agent can do beside the base: "waiting", "ask", "sweep".
+	// What the agent can do beside the base: "waiting", "ask", "sweep", "dial".
 	Features []string `protobuf:"bytes,3,rep,name=features,proto3" json:"features,omitempty"`
 	// What it is bound to; absent = warm.
 	Bound *Bind `protobuf:"bytes,4,opt,name=bound,proto3" json:"bound,omitempty"`
@@ -1185,7 +1185,19 @@ type Start struct {
 	// Files to place first.
 	Files []*File `protobuf:"bytes,11,rep,name=files,proto3" json:"files,omitempty"`
 	// Watch for a process blocked reading the terminal.
-	WatchWaiting  bool `protobuf:"varint,12,opt,name=watch_waiting,json=watchWaiting,proto3" json:"watch_waiting,omitempty"`
+	WatchWaiting bool `protobuf:"varint,12,opt,name=watch_waiting,json=watchWaiting,proto3" json:"watch_waiting,omitempty"`
+	// Gateways that the session reaches by name: the agent listens for each on a
+	// unix socket and on a loopback port of its own, names them in the
+	// environment (AIRLOCK_GATEWAY_DIR, AIRLOCK_GATEWAY_NAME_SOCKET and _URL), and
+	// puts them in where a value of env says ${AIRLOCK_GATEWAY_NAME_SOCKET} or
+	// ${AIRLOCK_GATEWAY_NAME_URL}. Needs the feature "dial".
+	Gateways []*Gateway `protobuf:"bytes,13,rep,name=gateways,proto3" json:"gateways,omitempty"`
+	// Offer an HTTP proxy on a loopback port, named in HTTP_PROXY and its kin.
+	// What it lets through is the host's to decide.
+	Proxy bool `protobuf:"varint,14,opt,name=proxy,proto3" json:"proxy,omitempty"`
+	// host:port targets, each with a loopback port of its own, named in
+	// AIRLOCK_FORWARD_HOST_PORT as 127.0.0.1:port.
+	Forwards      []string `protobuf:"bytes,15,rep,name=forwards,proto3" json:"forwards,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1304,6 +1316,82 @@ func (x *Start) GetWatchWaiting() bool {
 	return false
 }
 
+func (x *Start) GetGateways() []*Gateway {
+	if x != nil {
+		return x.Gateways
+	}
+	return nil
+}
+
+func (x *Start) GetProxy() bool {
+	if x != nil {
+		return x.Proxy
+	}
+	return false
+}
+
+func (x *Start) GetForwards() []string {
+	if x != nil {
+		return x.Forwards
+	}
+	return nil
+}
+
+// Gateway is a gateway that a session reaches.
+type Gateway struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Only the session's own process may use it, none that it has started.
+	MainOnly      bool `protobuf:"varint,2,opt,name=main_only,json=mainOnly,proto3" json:"main_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gateway) Reset() {
+	*x = Gateway{}
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gateway) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gateway) ProtoMessage() {}
+
+func (x *Gateway) ProtoReflect() protoreflect.Message {
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
+func (*Gateway) Descriptor() ([]byte, []int) {
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Gateway) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Gateway) GetMainOnly() bool {
+	if x != nil {
+		return x.MainOnly
+	}
+	return false
+}
+
 // TerminalSize is the size of a terminal.
 type TerminalSize struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1317,7 +1405,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[9]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1417,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[9]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1430,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{9}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TerminalSize) GetCols() uint32 {
@@ -1378,7 +1466,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[10]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1478,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[10]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1491,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{10}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *File) GetPath() string {
@@ -1454,7 +1542,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[11]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1554,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[11]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1567,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{11}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Started) GetPid() int32 {
@@ -1511,7 +1599,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[12]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1611,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[12]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1624,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{12}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Signal) GetSessionId() string {
@@ -1573,7 +1661,7 @@ type Resize struct {
 
 func (x *Resize) Reset() {
 	*x = Resize{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[13]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1673,7 @@ func (x *Resize) String() string {
 func (*Resize) ProtoMessage() {}
 
 func (x *Resize) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[13]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1686,7 @@ func (x *Resize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resize.ProtoReflect.Descriptor instead.
 func (*Resize) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{13}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Resize) GetSessionId() string {
@@ -1632,7 +1720,7 @@ type Input struct {
 
 func (x *Input) Reset() {
 	*x = Input{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[14]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1732,7 @@ func (x *Input) String() string {
 func (*Input) ProtoMessage() {}
 
 func (x *Input) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[14]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1745,7 @@ func (x *Input) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Input.ProtoReflect.Descriptor instead.
 func (*Input) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{14}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Input) GetSessionId() string {
@@ -1702,7 +1790,7 @@ type CloseInput struct {
 
 func (x *CloseInput) Reset() {
 	*x = CloseInput{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[15]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1802,7 @@ func (x *CloseInput) String() string {
 func (*CloseInput) ProtoMessage() {}
 
 func (x *CloseInput) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[15]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1815,7 @@ func (x *CloseInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseInput.ProtoReflect.Descriptor instead.
 func (*CloseInput) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{15}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CloseInput) GetSessionId() string {
@@ -1760,7 +1848,7 @@ type Kill struct {
 
 func (x *Kill) Reset() {
 	*x = Kill{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[16]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1860,7 @@ func (x *Kill) String() string {
 func (*Kill) ProtoMessage() {}
 
 func (x *Kill) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[16]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1873,7 @@ func (x *Kill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kill.ProtoReflect.Descriptor instead.
 func (*Kill) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{16}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Kill) GetSessionId() string {
@@ -1822,7 +1910,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[17]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1922,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[17]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1935,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{17}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Ack) GetSessionId() string {
@@ -1875,7 +1963,7 @@ type AckExit struct {
 
 func (x *AckExit) Reset() {
 	*x = AckExit{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[18]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +1975,7 @@ func (x *AckExit) String() string {
 func (*AckExit) ProtoMessage() {}
 
 func (x *AckExit) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[18]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +1988,7 @@ func (x *AckExit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckExit.ProtoReflect.Descriptor instead.
 func (*AckExit) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{18}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AckExit) GetSessionId() string {
@@ -1931,7 +2019,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[19]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2031,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[19]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2044,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{19}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Exited) GetSessionId() string {
@@ -2019,7 +2107,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[20]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2119,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[20]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2132,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{20}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Waiting) GetSessionId() string {
@@ -2092,7 +2180,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[21]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2192,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[21]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2205,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{21}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Ask) GetAskId() string {
@@ -2164,7 +2252,7 @@ type AskAnswer struct {
 
 func (x *AskAnswer) Reset() {
 	*x = AskAnswer{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[22]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2264,7 @@ func (x *AskAnswer) String() string {
 func (*AskAnswer) ProtoMessage() {}
 
 func (x *AskAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[22]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2277,7 @@ func (x *AskAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskAnswer.ProtoReflect.Descriptor instead.
 func (*AskAnswer) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{22}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AskAnswer) GetAskId() string {
@@ -2224,7 +2312,7 @@ type AskWithdrawn struct {
 
 func (x *AskWithdrawn) Reset() {
 	*x = AskWithdrawn{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[23]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2324,7 @@ func (x *AskWithdrawn) String() string {
 func (*AskWithdrawn) ProtoMessage() {}
 
 func (x *AskWithdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[23]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2337,7 @@ func (x *AskWithdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskWithdrawn.ProtoReflect.Descriptor instead.
 func (*AskWithdrawn) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{23}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AskWithdrawn) GetAskId() string {
@@ -2268,7 +2356,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[24]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2368,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[24]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2381,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{24}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{25}
 }
 
 // PutFiles places files.
@@ -2307,7 +2395,7 @@ type PutFiles struct {
 
 func (x *PutFiles) Reset() {
 	*x = PutFiles{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[25]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2407,7 @@ func (x *PutFiles) String() string {
 func (*PutFiles) ProtoMessage() {}
 
 func (x *PutFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[25]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2420,7 @@ func (x *PutFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutFiles.ProtoReflect.Descriptor instead.
 func (*PutFiles) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{25}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PutFiles) GetFiles() []*File {
@@ -2351,7 +2439,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[26]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2363,7 +2451,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[26]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2376,7 +2464,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{26}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{27}
 }
 
 // StatsReply says how the agent is.
@@ -2392,7 +2480,7 @@ type StatsReply struct {
 
 func (x *StatsReply) Reset() {
 	*x = StatsReply{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[27]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2492,7 @@ func (x *StatsReply) String() string {
 func (*StatsReply) ProtoMessage() {}
 
 func (x *StatsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[27]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2505,7 @@ func (x *StatsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsReply.ProtoReflect.Descriptor instead.
 func (*StatsReply) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{27}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StatsReply) GetProcesses() uint32 {
@@ -2451,7 +2539,7 @@ type StreamHeader struct {
 
 func (x *StreamHeader) Reset() {
 	*x = StreamHeader{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[28]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2463,7 +2551,7 @@ func (x *StreamHeader) String() string {
 func (*StreamHeader) ProtoMessage() {}
 
 func (x *StreamHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[28]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2476,7 +2564,7 @@ func (x *StreamHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamHeader.ProtoReflect.Descriptor instead.
 func (*StreamHeader) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{28}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StreamHeader) GetKind() isStreamHeader_Kind {
@@ -2536,7 +2624,7 @@ type ReadOutput struct {
 
 func (x *ReadOutput) Reset() {
 	*x = ReadOutput{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[29]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2636,7 @@ func (x *ReadOutput) String() string {
 func (*ReadOutput) ProtoMessage() {}
 
 func (x *ReadOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[29]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2649,7 @@ func (x *ReadOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutput.ProtoReflect.Descriptor instead.
 func (*ReadOutput) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{29}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadOutput) GetSessionId() string {
@@ -2581,9 +2669,11 @@ func (x *ReadOutput) GetFrom() uint64 {
 // Dial asks the host to carry a connection.
 type Dial struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The gateway's name or host:port.
+	// A gateway's name; host:port for a plain connection; ":proxy" for one that
+	// speaks to the HTTP proxy.
 	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
-	// Pid of the asking process in the agent's pid namespace.
+	// Pid of the asking process in the agent's pid namespace; for a gateway the
+	// agent has checked that it belongs to the session. 0 = not looked for.
 	Pid int32 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
 	// Its start ticks.
 	StartTicks uint64 `protobuf:"varint,3,opt,name=start_ticks,json=startTicks,proto3" json:"start_ticks,omitempty"`
@@ -2595,7 +2685,7 @@ type Dial struct {
 
 func (x *Dial) Reset() {
 	*x = Dial{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[30]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +2697,7 @@ func (x *Dial) String() string {
 func (*Dial) ProtoMessage() {}
 
 func (x *Dial) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[30]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +2710,7 @@ func (x *Dial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dial.ProtoReflect.Descriptor instead.
 func (*Dial) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{30}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Dial) GetTarget() string {
@@ -2668,7 +2758,7 @@ type OutputFrame struct {
 
 func (x *OutputFrame) Reset() {
 	*x = OutputFrame{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[31]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2770,7 @@ func (x *OutputFrame) String() string {
 func (*OutputFrame) ProtoMessage() {}
 
 func (x *OutputFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[31]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2783,7 @@ func (x *OutputFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputFrame.ProtoReflect.Descriptor instead.
 func (*OutputFrame) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{31}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OutputFrame) GetFrame() isOutputFrame_Frame {
@@ -2770,7 +2860,7 @@ type OutputData struct {
 
 func (x *OutputData) Reset() {
 	*x = OutputData{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[32]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +2872,7 @@ func (x *OutputData) String() string {
 func (*OutputData) ProtoMessage() {}
 
 func (x *OutputData) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[32]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +2885,7 @@ func (x *OutputData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputData.ProtoReflect.Descriptor instead.
 func (*OutputData) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{32}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OutputData) GetStream() Stream {
@@ -2832,7 +2922,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[33]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +2934,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[33]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +2947,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{33}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Gap) GetFrom() uint64 {
@@ -2885,7 +2975,7 @@ type OutputEnd struct {
 
 func (x *OutputEnd) Reset() {
 	*x = OutputEnd{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[34]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +2987,7 @@ func (x *OutputEnd) String() string {
 func (*OutputEnd) ProtoMessage() {}
 
 func (x *OutputEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[34]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +3000,7 @@ func (x *OutputEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputEnd.ProtoReflect.Descriptor instead.
 func (*OutputEnd) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{34}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *OutputEnd) GetOffset() uint64 {
@@ -2993,7 +3083,7 @@ const file_airlock_cell_v1_cell_proto_rawDesc = "" +
 	"\x05frame\"Q\n" +
 	"\x05Error\x12.\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1a.airlock.cell.v1.ErrorCodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\x84\x03\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xec\x03\n" +
 	"\x05Start\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1e\n" +
@@ -3010,7 +3100,13 @@ const file_airlock_cell_v1_cell_proto_rawDesc = "" +
 	"\foutput_limit\x18\n" +
 	" \x01(\x04R\voutputLimit\x12+\n" +
 	"\x05files\x18\v \x03(\v2\x15.airlock.cell.v1.FileR\x05files\x12#\n" +
-	"\rwatch_waiting\x18\f \x01(\bR\fwatchWaiting\"6\n" +
+	"\rwatch_waiting\x18\f \x01(\bR\fwatchWaiting\x124\n" +
+	"\bgateways\x18\r \x03(\v2\x18.airlock.cell.v1.GatewayR\bgateways\x12\x14\n" +
+	"\x05proxy\x18\x0e \x01(\bR\x05proxy\x12\x1a\n" +
+	"\bforwards\x18\x0f \x03(\tR\bforwards\":\n" +
+	"\aGateway\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\tmain_only\x18\x02 \x01(\bR\bmainOnly\"6\n" +
 	"\fTerminalSize\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\rR\x04rows\"l\n" +
@@ -3163,7 +3259,7 @@ func file_airlock_cell_v1_cell_proto_rawDescGZIP() []byte {
 }
 
 var file_airlock_cell_v1_cell_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_airlock_cell_v1_cell_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_airlock_cell_v1_cell_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_airlock_cell_v1_cell_proto_goTypes = []any{
 	(ErrorCode)(0),                // 0: airlock.cell.v1.ErrorCode
 	(OnFull)(0),                   // 1: airlock.cell.v1.OnFull
@@ -3177,86 +3273,88 @@ var file_airlock_cell_v1_cell_proto_goTypes = []any{
 	(*AgentFrame)(nil),            // 9: airlock.cell.v1.AgentFrame
 	(*Error)(nil),                 // 10: airlock.cell.v1.Error
 	(*Start)(nil),                 // 11: airlock.cell.v1.Start
-	(*TerminalSize)(nil),          // 12: airlock.cell.v1.TerminalSize
-	(*File)(nil),                  // 13: airlock.cell.v1.File
-	(*Started)(nil),               // 14: airlock.cell.v1.Started
-	(*Signal)(nil),                // 15: airlock.cell.v1.Signal
-	(*Resize)(nil),                // 16: airlock.cell.v1.Resize
-	(*Input)(nil),                 // 17: airlock.cell.v1.Input
-	(*CloseInput)(nil),            // 18: airlock.cell.v1.CloseInput
-	(*Kill)(nil),                  // 19: airlock.cell.v1.Kill
-	(*Ack)(nil),                   // 20: airlock.cell.v1.Ack
-	(*AckExit)(nil),               // 21: airlock.cell.v1.AckExit
-	(*Exited)(nil),                // 22: airlock.cell.v1.Exited
-	(*Waiting)(nil),               // 23: airlock.cell.v1.Waiting
-	(*Ask)(nil),                   // 24: airlock.cell.v1.Ask
-	(*AskAnswer)(nil),             // 25: airlock.cell.v1.AskAnswer
-	(*AskWithdrawn)(nil),          // 26: airlock.cell.v1.AskWithdrawn
-	(*Ping)(nil),                  // 27: airlock.cell.v1.Ping
-	(*PutFiles)(nil),              // 28: airlock.cell.v1.PutFiles
-	(*Stats)(nil),                 // 29: airlock.cell.v1.Stats
-	(*StatsReply)(nil),            // 30: airlock.cell.v1.StatsReply
-	(*StreamHeader)(nil),          // 31: airlock.cell.v1.StreamHeader
-	(*ReadOutput)(nil),            // 32: airlock.cell.v1.ReadOutput
-	(*Dial)(nil),                  // 33: airlock.cell.v1.Dial
-	(*OutputFrame)(nil),           // 34: airlock.cell.v1.OutputFrame
-	(*OutputData)(nil),            // 35: airlock.cell.v1.OutputData
-	(*Gap)(nil),                   // 36: airlock.cell.v1.Gap
-	(*OutputEnd)(nil),             // 37: airlock.cell.v1.OutputEnd
-	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(*Gateway)(nil),               // 12: airlock.cell.v1.Gateway
+	(*TerminalSize)(nil),          // 13: airlock.cell.v1.TerminalSize
+	(*File)(nil),                  // 14: airlock.cell.v1.File
+	(*Started)(nil),               // 15: airlock.cell.v1.Started
+	(*Signal)(nil),                // 16: airlock.cell.v1.Signal
+	(*Resize)(nil),                // 17: airlock.cell.v1.Resize
+	(*Input)(nil),                 // 18: airlock.cell.v1.Input
+	(*CloseInput)(nil),            // 19: airlock.cell.v1.CloseInput
+	(*Kill)(nil),                  // 20: airlock.cell.v1.Kill
+	(*Ack)(nil),                   // 21: airlock.cell.v1.Ack
+	(*AckExit)(nil),               // 22: airlock.cell.v1.AckExit
+	(*Exited)(nil),                // 23: airlock.cell.v1.Exited
+	(*Waiting)(nil),               // 24: airlock.cell.v1.Waiting
+	(*Ask)(nil),                   // 25: airlock.cell.v1.Ask
+	(*AskAnswer)(nil),             // 26: airlock.cell.v1.AskAnswer
+	(*AskWithdrawn)(nil),          // 27: airlock.cell.v1.AskWithdrawn
+	(*Ping)(nil),                  // 28: airlock.cell.v1.Ping
+	(*PutFiles)(nil),              // 29: airlock.cell.v1.PutFiles
+	(*Stats)(nil),                 // 30: airlock.cell.v1.Stats
+	(*StatsReply)(nil),            // 31: airlock.cell.v1.StatsReply
+	(*StreamHeader)(nil),          // 32: airlock.cell.v1.StreamHeader
+	(*ReadOutput)(nil),            // 33: airlock.cell.v1.ReadOutput
+	(*Dial)(nil),                  // 34: airlock.cell.v1.Dial
+	(*OutputFrame)(nil),           // 35: airlock.cell.v1.OutputFrame
+	(*OutputData)(nil),            // 36: airlock.cell.v1.OutputData
+	(*Gap)(nil),                   // 37: airlock.cell.v1.Gap
+	(*OutputEnd)(nil),             // 38: airlock.cell.v1.OutputEnd
+	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
 }
 var file_airlock_cell_v1_cell_proto_depIdxs = []int32{
 	5,  // 0: airlock.cell.v1.HelloReply.bound:type_name -> airlock.cell.v1.Bind
 	6,  // 1: airlock.cell.v1.HelloReply.latch:type_name -> airlock.cell.v1.Latch
 	7,  // 2: airlock.cell.v1.HelloReply.sessions:type_name -> airlock.cell.v1.SessionState
-	24, // 3: airlock.cell.v1.HelloReply.asks:type_name -> airlock.cell.v1.Ask
-	22, // 4: airlock.cell.v1.SessionState.exited:type_name -> airlock.cell.v1.Exited
-	38, // 5: airlock.cell.v1.SessionState.started_at:type_name -> google.protobuf.Timestamp
+	25, // 3: airlock.cell.v1.HelloReply.asks:type_name -> airlock.cell.v1.Ask
+	23, // 4: airlock.cell.v1.SessionState.exited:type_name -> airlock.cell.v1.Exited
+	39, // 5: airlock.cell.v1.SessionState.started_at:type_name -> google.protobuf.Timestamp
 	3,  // 6: airlock.cell.v1.HostFrame.hello:type_name -> airlock.cell.v1.Hello
 	5,  // 7: airlock.cell.v1.HostFrame.bind:type_name -> airlock.cell.v1.Bind
 	6,  // 8: airlock.cell.v1.HostFrame.latch:type_name -> airlock.cell.v1.Latch
 	11, // 9: airlock.cell.v1.HostFrame.start:type_name -> airlock.cell.v1.Start
-	15, // 10: airlock.cell.v1.HostFrame.signal:type_name -> airlock.cell.v1.Signal
-	16, // 11: airlock.cell.v1.HostFrame.resize:type_name -> airlock.cell.v1.Resize
-	17, // 12: airlock.cell.v1.HostFrame.input:type_name -> airlock.cell.v1.Input
-	18, // 13: airlock.cell.v1.HostFrame.close_input:type_name -> airlock.cell.v1.CloseInput
-	19, // 14: airlock.cell.v1.HostFrame.kill:type_name -> airlock.cell.v1.Kill
-	20, // 15: airlock.cell.v1.HostFrame.ack:type_name -> airlock.cell.v1.Ack
-	21, // 16: airlock.cell.v1.HostFrame.ack_exit:type_name -> airlock.cell.v1.AckExit
-	25, // 17: airlock.cell.v1.HostFrame.ask_answer:type_name -> airlock.cell.v1.AskAnswer
-	27, // 18: airlock.cell.v1.HostFrame.ping:type_name -> airlock.cell.v1.Ping
-	28, // 19: airlock.cell.v1.HostFrame.put_files:type_name -> airlock.cell.v1.PutFiles
-	29, // 20: airlock.cell.v1.HostFrame.stats:type_name -> airlock.cell.v1.Stats
+	16, // 10: airlock.cell.v1.HostFrame.signal:type_name -> airlock.cell.v1.Signal
+	17, // 11: airlock.cell.v1.HostFrame.resize:type_name -> airlock.cell.v1.Resize
+	18, // 12: airlock.cell.v1.HostFrame.input:type_name -> airlock.cell.v1.Input
+	19, // 13: airlock.cell.v1.HostFrame.close_input:type_name -> airlock.cell.v1.CloseInput
+	20, // 14: airlock.cell.v1.HostFrame.kill:type_name -> airlock.cell.v1.Kill
+	21, // 15: airlock.cell.v1.HostFrame.ack:type_name -> airlock.cell.v1.Ack
+	22, // 16: airlock.cell.v1.HostFrame.ack_exit:type_name -> airlock.cell.v1.AckExit
+	26, // 17: airlock.cell.v1.HostFrame.ask_answer:type_name -> airlock.cell.v1.AskAnswer
+	28, // 18: airlock.cell.v1.HostFrame.ping:type_name -> airlock.cell.v1.Ping
+	29, // 19: airlock.cell.v1.HostFrame.put_files:type_name -> airlock.cell.v1.PutFiles
+	30, // 20: airlock.cell.v1.HostFrame.stats:type_name -> airlock.cell.v1.Stats
 	10, // 21: airlock.cell.v1.AgentFrame.error:type_name -> airlock.cell.v1.Error
 	4,  // 22: airlock.cell.v1.AgentFrame.hello:type_name -> airlock.cell.v1.HelloReply
-	14, // 23: airlock.cell.v1.AgentFrame.started:type_name -> airlock.cell.v1.Started
-	22, // 24: airlock.cell.v1.AgentFrame.exited:type_name -> airlock.cell.v1.Exited
-	23, // 25: airlock.cell.v1.AgentFrame.waiting:type_name -> airlock.cell.v1.Waiting
-	24, // 26: airlock.cell.v1.AgentFrame.ask:type_name -> airlock.cell.v1.Ask
-	26, // 27: airlock.cell.v1.AgentFrame.ask_withdrawn:type_name -> airlock.cell.v1.AskWithdrawn
-	30, // 28: airlock.cell.v1.AgentFrame.stats:type_name -> airlock.cell.v1.StatsReply
+	15, // 23: airlock.cell.v1.AgentFrame.started:type_name -> airlock.cell.v1.Started
+	23, // 24: airlock.cell.v1.AgentFrame.exited:type_name -> airlock.cell.v1.Exited
+	24, // 25: airlock.cell.v1.AgentFrame.waiting:type_name -> airlock.cell.v1.Waiting
+	25, // 26: airlock.cell.v1.AgentFrame.ask:type_name -> airlock.cell.v1.Ask
+	27, // 27: airlock.cell.v1.AgentFrame.ask_withdrawn:type_name -> airlock.cell.v1.AskWithdrawn
+	31, // 28: airlock.cell.v1.AgentFrame.stats:type_name -> airlock.cell.v1.StatsReply
 	0,  // 29: airlock.cell.v1.Error.code:type_name -> airlock.cell.v1.ErrorCode
-	12, // 30: airlock.cell.v1.Start.terminal:type_name -> airlock.cell.v1.TerminalSize
+	13, // 30: airlock.cell.v1.Start.terminal:type_name -> airlock.cell.v1.TerminalSize
 	1,  // 31: airlock.cell.v1.Start.on_full:type_name -> airlock.cell.v1.OnFull
-	13, // 32: airlock.cell.v1.Start.files:type_name -> airlock.cell.v1.File
-	38, // 33: airlock.cell.v1.Started.at:type_name -> google.protobuf.Timestamp
-	12, // 34: airlock.cell.v1.Resize.size:type_name -> airlock.cell.v1.TerminalSize
-	39, // 35: airlock.cell.v1.Kill.grace:type_name -> google.protobuf.Duration
-	38, // 36: airlock.cell.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	38, // 37: airlock.cell.v1.Waiting.since:type_name -> google.protobuf.Timestamp
-	13, // 38: airlock.cell.v1.PutFiles.files:type_name -> airlock.cell.v1.File
-	32, // 39: airlock.cell.v1.StreamHeader.read_output:type_name -> airlock.cell.v1.ReadOutput
-	33, // 40: airlock.cell.v1.StreamHeader.dial:type_name -> airlock.cell.v1.Dial
-	35, // 41: airlock.cell.v1.OutputFrame.data:type_name -> airlock.cell.v1.OutputData
-	36, // 42: airlock.cell.v1.OutputFrame.gap:type_name -> airlock.cell.v1.Gap
-	37, // 43: airlock.cell.v1.OutputFrame.end:type_name -> airlock.cell.v1.OutputEnd
-	2,  // 44: airlock.cell.v1.OutputData.stream:type_name -> airlock.cell.v1.Stream
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	14, // 32: airlock.cell.v1.Start.files:type_name -> airlock.cell.v1.File
+	12, // 33: airlock.cell.v1.Start.gateways:type_name -> airlock.cell.v1.Gateway
+	39, // 34: airlock.cell.v1.Started.at:type_name -> google.protobuf.Timestamp
+	13, // 35: airlock.cell.v1.Resize.size:type_name -> airlock.cell.v1.TerminalSize
+	40, // 36: airlock.cell.v1.Kill.grace:type_name -> google.protobuf.Duration
+	39, // 37: airlock.cell.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	39, // 38: airlock.cell.v1.Waiting.since:type_name -> google.protobuf.Timestamp
+	14, // 39: airlock.cell.v1.PutFiles.files:type_name -> airlock.cell.v1.File
+	33, // 40: airlock.cell.v1.StreamHeader.read_output:type_name -> airlock.cell.v1.ReadOutput
+	34, // 41: airlock.cell.v1.StreamHeader.dial:type_name -> airlock.cell.v1.Dial
+	36, // 42: airlock.cell.v1.OutputFrame.data:type_name -> airlock.cell.v1.OutputData
+	37, // 43: airlock.cell.v1.OutputFrame.gap:type_name -> airlock.cell.v1.Gap
+	38, // 44: airlock.cell.v1.OutputFrame.end:type_name -> airlock.cell.v1.OutputEnd
+	2,  // 45: airlock.cell.v1.OutputData.stream:type_name -> airlock.cell.v1.Stream
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_airlock_cell_v1_cell_proto_init() }
@@ -3290,11 +3388,11 @@ func file_airlock_cell_v1_cell_proto_init() {
 		(*AgentFrame_AskWithdrawn)(nil),
 		(*AgentFrame_Stats)(nil),
 	}
-	file_airlock_cell_v1_cell_proto_msgTypes[28].OneofWrappers = []any{
+	file_airlock_cell_v1_cell_proto_msgTypes[29].OneofWrappers = []any{
 		(*StreamHeader_ReadOutput)(nil),
 		(*StreamHeader_Dial)(nil),
 	}
-	file_airlock_cell_v1_cell_proto_msgTypes[31].OneofWrappers = []any{
+	file_airlock_cell_v1_cell_proto_msgTypes[32].OneofWrappers = []any{
 		(*OutputFrame_Data)(nil),
 		(*OutputFrame_Gap)(nil),
 		(*OutputFrame_End)(nil),
@@ -3305,7 +3403,7 @@ func file_airlock_cell_v1_cell_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_airlock_cell_v1_cell_proto_rawDesc), len(file_airlock_cell_v1_cell_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

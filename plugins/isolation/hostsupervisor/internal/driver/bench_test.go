@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/proc"
+	"github.com/airlock-host/airlock/plugins/internal/proc"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
 

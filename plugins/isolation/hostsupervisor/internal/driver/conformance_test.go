@@ -13,7 +13,7 @@ func TestConformanceAsRoot(t *testing.T) {
 	asRoot(t)
 	t.Parallel()
 	r := newRig(t, 0, nil)
-	conform(r, conformance.Options{UID: 71234, GID: 71234}, "limits-disk")
+	conform(r, conformance.Options{UID: 71234, GID: 71234}, "limits-disk", "checkpoint-stops", "checkpoint-restore")
 }
 
 func TestConformanceAsRootWithTheAgentsUser(t *testing.T) {
@@ -29,7 +29,7 @@ func TestConformanceAsOrdinaryUser(t *testing.T) {
 	asRoot(t)
 	t.Parallel()
 	r := newRig(t, nobody, nil)
-	conform(r, conformance.Options{}, "limits-disk", "limits-memory", "limits-cpu")
+	conform(r, conformance.Options{}, "limits-disk", "limits-memory", "limits-cpu", "link-protected", "checkpoint-stops", "checkpoint-restore")
 }
 
 func TestConformanceOfPlainProcesses(t *testing.T) {
@@ -37,7 +37,8 @@ func TestConformanceOfPlainProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nobody, map[string]any{"namespaces": "none"})
 	conform(r, conformance.Options{Network: pluginv1.NetworkMode_NETWORK_MODE_OPEN},
-		"network-none", "mounts-ro", "limits-disk", "limits-memory", "limits-cpu", "limits-pids")
+		"network-none", "mounts-ro", "limits-disk", "limits-memory", "limits-cpu", "limits-pids",
+		"link-protected", "checkpoint-stops", "checkpoint-restore")
 }
 
 // conform fails on every check that fails, and on every one that is not

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/cgroup"
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/proc"
+	"github.com/airlock-host/airlock/plugins/internal/cgroup"
+	"github.com/airlock-host/airlock/plugins/internal/proc"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 	"github.com/airlock-host/airlock/sdk/plugin"
 )

@@ -10,7 +10,7 @@ import (
 
 	hclog "github.com/hashicorp/go-hclog"
 
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/cgroup"
+	"github.com/airlock-host/airlock/plugins/internal/cgroup"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 	"github.com/airlock-host/airlock/sdk/isolation"
 	"github.com/airlock-host/airlock/sdk/plugin"
@@ -25,6 +25,7 @@ type Driver struct {
 	now     func() time.Time
 	current atomic.Pointer[instance] // nil: not configured
 	images  images
+	forker  forker
 	cells   locks
 
 	// records is held while a finished record is read, changed and written.

@@ -6,7 +6,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/proc"
+	"github.com/airlock-host/airlock/plugins/internal/proc"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 	"github.com/airlock-host/airlock/sdk/plugin"
 )

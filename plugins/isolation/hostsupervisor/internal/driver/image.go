@@ -6,10 +6,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/airlock-host/airlock/sdk/plugin"
+	"github.com/airlock-host/airlock/sdk/stage"
 )
 
 // keptImages is how many versions of the cell agent stay open.
@@ -28,6 +33,10 @@ type images struct {
 type image struct {
 	file *os.File
 	seen stamp
+
+	// stage is the same file on a read-only mount of its own, to start it as its
+	// own stage; nil = it cannot be one, or there is no such mount.
+	stage *os.File
 }
 
 // stamp changes whenever the content of a file may have.
@@ -37,8 +46,8 @@ type stamp struct {
 	mtime, ctime syscall.Timespec
 }
 
-// open returns the agent with this sum. The file is shared and stays open.
-func (im *images) open(name, sum string) (*os.File, error) {
+// open returns the agent with this sum. Its files are shared and stay open.
+func (im *images) open(name, sum string) (*image, error) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	st, err := os.Stat(name)
@@ -50,7 +59,7 @@ func (im *images) open(name, sum string) (*os.File, error) {
 		return nil, plugin.FailedPrecondition("cell agent %s: %v", name, err)
 	}
 	if have := im.files[sum]; have != nil && have.seen == now {
-		return have.file, nil
+		return have, nil
 	}
 	got, err := hash(name)
 	if err != nil {
@@ -60,8 +69,12 @@ func (im *images) open(name, sum string) (*os.File, error) {
 		_ = got.file.Close()
 		return nil, plugin.FailedPrecondition("cell agent %s has the SHA-256 %s, not %s", name, got.sum, sum)
 	}
-	im.keep(sum, &image{got.file, got.seen})
-	return got.file, nil
+	i := &image{file: got.file, seen: got.seen}
+	if got.stage {
+		i.stage = onReadOnlyMount(got.file)
+	}
+	im.keep(sum, i)
+	return i, nil
 }
 
 func (im *images) keep(sum string, i *image) {
@@ -80,10 +93,32 @@ func (im *images) keep(sum string, i *image) {
 	im.files[sum] = i
 }
 
+// onReadOnlyMount opens a file anew on a mount that nobody can write through:
+// a process that was started from it offers it in /proc as its program. nil
+// where the kernel or a want of rights does not allow it.
+func onReadOnlyMount(f *os.File) *os.File {
+	tree, err := unix.OpenTree(int(f.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(tree)
+	protect := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &protect) != nil {
+		return nil
+	}
+	// By /proc, since an empty path cannot be opened for reading.
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(tree), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), f.Name())
+}
+
 type hashed struct {
-	file *os.File
-	seen stamp
-	sum  string
+	file  *os.File
+	seen  stamp
+	sum   string
+	stage bool // it can be its own stage
 }
 
 // hash opens a program and reads it once, and sees that it stood still.
@@ -102,7 +137,8 @@ func hash(name string) (h hashed, err error) {
 		return h, fmt.Errorf("%s: %w", name, err)
 	}
 	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
+	var look search
+	if _, err := io.Copy(io.MultiWriter(sum, &look), f); err != nil {
 		return h, fmt.Errorf("read %s: %w", name, err)
 	}
 	after, err := stampOfFile(f)
@@ -112,7 +148,22 @@ func hash(name string) (h hashed, err error) {
 	if before != after {
 		return h, fmt.Errorf("%s changed while it was read", name)
 	}
-	return hashed{f, after, hex.EncodeToString(sum.Sum(nil))}, nil
+	return hashed{f, after, hex.EncodeToString(sum.Sum(nil)), look.found}, nil
+}
+
+// search looks for what says that a program can be its own stage.
+type search struct {
+	found bool
+	last  []byte // the end of what was seen, where it may begin
+}
+
+func (s *search) Write(b []byte) (int, error) {
+	if !s.found {
+		part := append(s.last, b...)
+		s.found = stage.Knows(part)
+		s.last = slices.Clone(part[max(0, len(part)-len(stage.AgentArgument)):])
+	}
+	return len(b), nil
 }
 
 func stampOfFile(f *os.File) (stamp, error) {

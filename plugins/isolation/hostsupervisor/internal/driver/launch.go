@@ -9,14 +9,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/cgroup"
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/stage"
+	"github.com/airlock-host/airlock/plugins/internal/cgroup"
+	"github.com/airlock-host/airlock/sdk/stage"
 )
 
 // start is what launch needs.
@@ -25,7 +26,7 @@ type start struct {
 	ownNet bool
 	group  *cgroup.Group // may be nil
 	setup  stage.Setup
-	image  *os.File // the agent; nil for a probe
+	image  *image // the agent; nil for a probe
 	secret []byte
 	log    string // file for the agent's own output; empty = nowhere
 }
@@ -40,9 +41,9 @@ type child struct {
 	state  *os.ProcessState
 }
 
-// launch starts a stage: this very program, in the cell's namespaces and
-// cgroup, with nothing of the driver's but the descriptors that it needs. It
-// outlives the driver: no death signal, a session of its own.
+// launch starts a stage: the agent, or this very program, in the cell's
+// namespaces and cgroup, with nothing of the driver's but the descriptors that
+// it needs. It outlives the driver: no death signal, a session of its own.
 func (d *Driver) launch(s start) (c *child, err error) {
 	var files closers
 	defer files.close()
@@ -69,9 +70,9 @@ func (d *Driver) launch(s start) (c *child, err error) {
 		}
 		files.add(out)
 	}
-	image := s.image
-	if image == nil {
-		image = null
+	program, image, fork := s.program(), null, func(job func() error) error { return job() }
+	if s.image != nil {
+		image = s.image.file
 	}
 	statusR, statusW, err := os.Pipe()
 	if err != nil {
@@ -91,6 +92,11 @@ func (d *Driver) launch(s start) (c *child, err error) {
 		ExtraFiles:  []*os.File{secret, setup, image, statusW, goR},
 		SysProcAttr: s.attributes(),
 	}
+	if program != nil {
+		cmd.Path, cmd.Args = stage.Program(), append(slices.Clone(s.setup.Argv), stage.AgentArgument)
+		cmd.Env, cmd.ExtraFiles = s.setup.Env, []*os.File{secret, setup, program, statusW, goR}
+		fork = d.forker.do
+	}
 	if s.group != nil && s.group.V2 != "" {
 		dir, err := os.Open(s.group.V2)
 		if err != nil {
@@ -100,7 +106,7 @@ func (d *Driver) launch(s start) (c *child, err error) {
 		files.add(dir)
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
 	}
-	if err := cmd.Start(); err != nil {
+	if err := fork(cmd.Start); err != nil {
 		_, _ = statusR.Close(), goW.Close()
 		return nil, fmt.Errorf("start a process for the cell: %w", short(err))
 	}
@@ -111,6 +117,16 @@ func (d *Driver) launch(s start) (c *child, err error) {
 		close(c.done)
 	}()
 	return c, nil
+}
+
+// program is the agent as its own stage; nil = this program is the stage. An
+// agent that starts from the machine's own mount must not be a stage: below a
+// user namespace there is no other.
+func (s *start) program() *os.File {
+	if s.image == nil || s.level != levelRoot {
+		return nil
+	}
+	return s.image.stage
 }
 
 func (s *start) attributes() *syscall.SysProcAttr {

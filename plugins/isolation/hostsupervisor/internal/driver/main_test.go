@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
+	_ "github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/early"
 	"github.com/airlock-host/airlock/sdk/isolation"
 )
 

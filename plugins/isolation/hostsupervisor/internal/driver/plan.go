@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/cgroup"
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/stage"
+	"github.com/airlock-host/airlock/plugins/internal/cgroup"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 	"github.com/airlock-host/airlock/sdk/plugin"
+	"github.com/airlock-host/airlock/sdk/stage"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/cgroup"
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/stage"
+	"github.com/airlock-host/airlock/plugins/internal/cgroup"
+	"github.com/airlock-host/airlock/sdk/stage"
 )
 
 // level is how far a cell is set apart from the machine.

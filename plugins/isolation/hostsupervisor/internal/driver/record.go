@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/cgroup"
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/proc"
+	"github.com/airlock-host/airlock/plugins/internal/cgroup"
+	"github.com/airlock-host/airlock/plugins/internal/proc"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/airlock-host/airlock/plugins/isolation/hostsupervisor/internal/proc"
+	"github.com/airlock-host/airlock/plugins/internal/proc"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 	"github.com/airlock-host/airlock/sdk/plugin"
 )

@@ -1,0 +1,5 @@
+isolation "bubblewrap" "sandbox" {
+  config {
+    read_only = ["/etc", "/opt"]
+  }
+}

@@ -1,0 +1,97 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/airlock-host/airlock/host/internal/engine"
+	"github.com/airlock-host/airlock/host/internal/governance"
+	"github.com/airlock-host/airlock/host/internal/mission"
+)
+
+// A stop that is not to wait answers once the latch holds, whatever the store
+// does (W6: under 50 ms): so long it waits for the journal entry, and so long
+// for reading it back.
+const (
+	latchWait = 20 * time.Millisecond
+	lookWait  = 15 * time.Millisecond
+)
+
+// stop sets the latch and answers with the receipt: the final one if the ladder
+// is through within the wait. Nothing on the way to the latch waits for a
+// commit, and an answer that the journal does not have yet comes without it.
+func (s *Server) stop(w http.ResponseWriter, r *http.Request, op *Operator, reason string, wait time.Duration) error {
+	id := r.PathValue("id")
+	v, live := s.opts.Engine.Peek(id)
+	if !live {
+		var err error
+		if v, err = s.opts.Engine.Mission(r.Context(), id); err != nil {
+			return err
+		}
+	}
+	if !op.MaySee(v.Agent) {
+		return engine.ErrNotFound
+	}
+	if v.State.Terminal() && v.State != mission.StateAborted {
+		return coded(http.StatusConflict, governance.CodeTerminal, "the mission has ended ("+string(v.State)+"), nothing runs")
+	}
+	found := stopFound{taskID: id}
+	if v.WaitingFor == "restart" { // stopped before: what is answered is this call's receipt
+		if head, err := s.opts.Events.Head(r.Context(), id); err == nil {
+			found.since = head.Sequence
+		}
+	}
+	began := s.now().UTC()
+	provisional := receipt{TaskID: id, Effective: &began, Running: []any{}, Cancelled: []any{}, Issuers: map[string]any{}}
+	if v.State != mission.StateAborted {
+		ctx, cancel := context.WithTimeout(r.Context(), max(wait, latchWait))
+		defer cancel()
+		err := s.opts.Engine.Abort(ctx, id, op.Name, byOperator, reason)
+		switch {
+		case errors.Is(err, engine.ErrUnavailable): // the latch holds; its evidence does not (F7)
+			text := err.Error()
+			provisional.Audit = &text
+		case err != nil:
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), max(wait-s.now().Sub(began), lookWait))
+	defer cancel()
+	answer := make(chan any, 1)
+	go func() { answer <- found.wait(ctx, s.opts.Events) }()
+	var got any
+	select {
+	case got = <-answer:
+	case <-ctx.Done():
+		select { // a store that answers gets the time to say what it knows
+		case got = <-answer:
+		case <-time.After(lookWait):
+		}
+	}
+	if got == nil {
+		got = provisional
+	}
+	return writeJSON(w, http.StatusOK, got)
+}
+
+// showStop is GET /tasks/{id}/stops/{stop}.
+func (s *Server) showStop(w http.ResponseWriter, r *http.Request, op *Operator) error {
+	v, err := s.visible(r.Context(), op, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	found := stopFound{taskID: v.TaskID, id: r.PathValue("stop")}
+	if _, err := found.scan(r.Context(), s.opts.Events, 0); err != nil {
+		return err
+	}
+	switch {
+	case found.final != nil:
+		return writeJSON(w, http.StatusOK, found.final)
+	case found.latch != nil:
+		return writeJSON(w, http.StatusOK, found.latch)
+	default:
+		return engine.ErrNotFound
+	}
+}
