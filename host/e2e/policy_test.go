@@ -100,38 +100,47 @@ func judgedRig(t *testing.T, url, onFailure string) *rig {
 `, onFailure, url)})
 }
 
-// proposes makes a harness task and asks about one call of each tool; it gives
-// the outcomes by tool.
-func (r *rig) proposes(tools ...string) map[string]string {
+// judged is what the tests read of an answer to a proposal.
+type judged struct {
+	Decision struct {
+		Status string `json:"status"`
+		Reason string `json:"reason"`
+	} `json:"decision"`
+	DecisionID string `json:"decision_id"`
+}
+
+func (r *rig) proposeAs(token, task, tool string) (a judged) {
 	r.t.Helper()
-	if code, a := r.send("/tasks", map[string]any{"task_id": "h", "objective": "try"}); code != http.StatusCreated {
-		r.t.Fatalf("make a task: %d %v", code, a)
+	body := map[string]any{"tool_name": tool, "tool_args": map[string]any{"n": 1}}
+	if code := r.callAs(token, http.MethodPost, "/tasks/"+task+"/proposals", body, &a); code != http.StatusOK {
+		r.t.Fatalf("propose %s: %d", tool, code)
 	}
-	got := map[string]string{}
+	return a
+}
+
+// proposes makes a harness task and asks about one call of each tool; it gives
+// the outcomes by tool. What may run is dispatched and completed, what may not
+// is refused.
+func (r *rig) proposes(tools ...string) (got map[string]string, token string) {
+	r.t.Helper()
+	_, token = r.harnessTask("h")
+	got = map[string]string{}
 	for _, tool := range tools {
-		var a struct {
-			Decision struct {
-				Status string `json:"status"`
-				Reason string `json:"reason"`
-			} `json:"decision"`
-			DecisionID string `json:"decision_id"`
-		}
-		if code := r.call(http.MethodPost, "/tasks/h/proposals", map[string]any{"tool_name": tool, "tool_args": map[string]any{"n": 1}}, &a); code != http.StatusOK {
-			r.t.Fatalf("propose %s: %d", tool, code)
-		}
+		a := r.proposeAs(token, "h", tool)
 		got[tool] = a.Decision.Status
-		code, answer := r.send("/tasks/h/dispatches", map[string]any{"decision_id": a.DecisionID, "tool_name": tool, "tool_args": map[string]any{"n": 1}})
+		answer := map[string]any{}
+		code := r.callAs(token, http.MethodPost, "/tasks/h/dispatches", map[string]any{"decision_id": a.DecisionID, "tool_name": tool, "tool_args": map[string]any{"n": 1}}, &answer)
 		if may := a.Decision.Status == "ALLOW" || a.Decision.Status == "WARN"; may != (code == http.StatusCreated) {
 			r.t.Errorf("%s is %s (%s), and its dispatch answers %d %v", tool, a.Decision.Status, a.Decision.Reason, code, answer)
 		} else if may {
 			done := fmt.Sprintf("/tasks/h/dispatches/%v/completion", answer["invocation_id"])
-			if code, a := r.send(done, map[string]any{"outcome": "succeeded"}); code != http.StatusNoContent {
-				r.t.Errorf("completion of %s: %d %v", tool, code, a)
+			if code := r.callAs(token, http.MethodPost, done, map[string]any{"outcome": "succeeded"}, nil); code != http.StatusNoContent {
+				r.t.Errorf("completion of %s: %d", tool, code)
 			}
 		}
 	}
 	r.verify("h")
-	return got
+	return got, token
 }
 
 func (r *rig) expect(got, want map[string]string) {
@@ -149,8 +158,8 @@ func (r *rig) expect(got, want map[string]string) {
 func TestAPolicyPluginTightensAndNeverLoosens(t *testing.T) {
 	t.Parallel()
 	r := judgedRig(t, judgeServer(t).URL, "fail_closed")
-	want := map[string]string{"Good": "ALLOW", "Bad": "BLOCK", "Denied": "BLOCK", "Warned": "WARN", "Broken": "BLOCK", "Slow": "BLOCK", "Good2": "ALLOW"}
-	r.expect(r.proposes("Good", "Bad", "Denied", "Warned", "Broken", "Slow", "Good2"), want)
+	got, _ := r.proposes("Good", "Bad", "Denied", "Warned", "Broken", "Slow", "Good2")
+	r.expect(got, map[string]string{"Good": "ALLOW", "Bad": "BLOCK", "Denied": "BLOCK", "Warned": "WARN", "Broken": "BLOCK", "Slow": "BLOCK", "Good2": "ALLOW"})
 }
 
 // TestAPolicyPluginsFailureIsRuledByTheConfiguration: the judge is not there.
@@ -160,7 +169,8 @@ func TestAPolicyPluginsFailureIsRuledByTheConfiguration(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	r := judgedRig(t, gone.URL, "fail_open")
-	r.expect(r.proposes("Good", "Denied"), map[string]string{"Good": "ALLOW", "Denied": "BLOCK"})
+	got, _ := r.proposes("Good", "Denied")
+	r.expect(got, map[string]string{"Good": "ALLOW", "Denied": "BLOCK"})
 }
 
 // TestADeadPolicyPluginIsNoOpinion: its process hangs, then dies; a call is
@@ -168,28 +178,18 @@ func TestAPolicyPluginsFailureIsRuledByTheConfiguration(t *testing.T) {
 func TestADeadPolicyPluginIsNoOpinion(t *testing.T) {
 	t.Parallel()
 	r := judgedRig(t, judgeServer(t).URL, "fail_closed")
-	r.expect(r.proposes("Good"), map[string]string{"Good": "ALLOW"})
+	got, token := r.proposes("Good")
+	r.expect(got, map[string]string{"Good": "ALLOW"})
 	pids := r.pluginPids("airlock-policy-http")
 	if len(pids) != 1 {
 		t.Fatalf("processes of the plugin: %v", pids)
 	}
 	signal(t, pids[0], syscall.SIGSTOP)
-	propose := func() string {
-		var a struct {
-			Decision struct {
-				Status string `json:"status"`
-			} `json:"decision"`
-		}
-		if code := r.call(http.MethodPost, "/tasks/h/proposals", map[string]any{"tool_name": "Good", "tool_args": map[string]any{"n": 2}}, &a); code != http.StatusOK {
-			t.Fatalf("propose: %d", code)
-		}
-		return a.Decision.Status
-	}
-	if got := propose(); got != "BLOCK" {
-		t.Errorf("with its plugin stopped, a call is %s", got)
+	if a := r.proposeAs(token, "h", "Good"); a.Decision.Status != "BLOCK" || !strings.Contains(a.Decision.Reason, "on_failure") {
+		t.Errorf("with its plugin stopped, a call is %+v", a)
 	}
 	signal(t, pids[0], syscall.SIGKILL)
-	r.until("the plugin is launched anew", func() bool { return propose() == "ALLOW" })
+	r.until("the plugin is launched anew", func() bool { return r.proposeAs(token, "h", "Good").Decision.Status == "ALLOW" })
 	r.verify("h")
 }
 

@@ -58,9 +58,10 @@ func (l *loader) withValue(name string, v any) []byte {
 // schemaRoundtrip: a host can decode HCL with the schema.
 func schemaRoundtrip(_ context.Context, l *loader) error {
 	seen := map[string]bool{}
+	attributeName := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
 	for _, a := range l.describe.GetSchema().GetAttributes() {
 		name := a.GetName()
-		if ok, _ := regexp.MatchString(`^[A-Za-z_][A-Za-z0-9_-]*$`, name); !ok || seen[name] {
+		if !attributeName.MatchString(name) || seen[name] {
 			return fmt.Errorf("the attribute %q is no identifier of its own", name)
 		}
 		seen[name] = true

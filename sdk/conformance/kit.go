@@ -114,26 +114,40 @@ func (p *place) dial(ctx context.Context) error {
 
 // clean destroys every cell of the check; anything left is an error.
 func (k *kit) clean(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()
 	k.mu.Lock()
 	made, conns := k.made, k.conns
 	k.made, k.conns = nil, nil
 	k.mu.Unlock()
-	var errs []error
 	for _, c := range conns {
 		_ = c.Close()
 	}
-	for _, s := range made {
-		ref := &pluginv1.CellRef{CellId: s.GetCellId()}
-		if _, err := k.client.Destroy(ctx, &pluginv1.DestroyRequest{Ref: ref, Force: true}); err != nil && status.Code(err) != codes.InvalidArgument {
-			errs = append(errs, fmt.Errorf("clean up: destroy: %w", err))
-		}
-		if _, err := os.Lstat(filepath.Join(s.GetLinkDir(), "link.sock")); err == nil {
-			errs = append(errs, errors.New("clean up: the socket is still there after destroy"))
-		}
-		_, _ = os.RemoveAll(s.GetLinkDir()), os.RemoveAll(s.GetVolumes()[0].GetHostPath())
+	errs := make([]error, len(made))
+	var wg sync.WaitGroup
+	few := make(chan struct{}, 8)
+	for i, s := range made {
+		few <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-few }()
+			errs[i] = k.destroy(ctx, s)
+		})
 	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// destroy removes a cell that a check has made, and what was prepared for it.
+func (k *kit) destroy(ctx context.Context, s *pluginv1.CellSpec) error {
+	var errs []error
+	ref := &pluginv1.CellRef{CellId: s.GetCellId()}
+	if _, err := k.client.Destroy(ctx, &pluginv1.DestroyRequest{Ref: ref, Force: true}); err != nil && status.Code(err) != codes.InvalidArgument {
+		errs = append(errs, fmt.Errorf("clean up: destroy: %w", err))
+	}
+	if _, err := os.Lstat(filepath.Join(s.GetLinkDir(), "link.sock")); err == nil {
+		errs = append(errs, errors.New("clean up: the socket is still there after destroy"))
+	}
+	_, _ = os.RemoveAll(s.GetLinkDir()), os.RemoveAll(s.GetVolumes()[0].GetHostPath())
 	return errors.Join(errs...)
 }
 

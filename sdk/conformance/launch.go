@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -203,14 +202,4 @@ func (p *Process) Kill() {
 	case <-time.After(5 * time.Second):
 	}
 	_ = os.RemoveAll(p.socketDir)
-}
-
-// exited waits for the process to end by itself.
-func (p *Process) exited(ctx context.Context) error {
-	select {
-	case <-p.ended:
-		return nil
-	case <-ctx.Done():
-		return errors.New("it does not end")
-	}
 }

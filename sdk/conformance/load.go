@@ -219,8 +219,9 @@ func capabilityDeclared(_ context.Context, l *loader) error {
 		return nil // they advertise nothing
 	}
 	found := false
+	capabilityWord := regexp.MustCompile(`^[a-z0-9][a-z0-9:._-]*$`)
 	for _, c := range l.describe.GetCapabilities() {
-		if ok, _ := regexp.MatchString(`^[a-z0-9][a-z0-9:._-]*$`, c); !ok {
+		if !capabilityWord.MatchString(c) {
 			return fmt.Errorf("the capability %q is not made of a-z, 0-9, :, ., _ and -", c)
 		}
 		found = found || strings.HasPrefix(c, l.kind+":")

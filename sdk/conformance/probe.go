@@ -198,8 +198,9 @@ func attributesTyped(ctx context.Context, l *loader) error {
 	if err != nil {
 		return err
 	}
+	attributeWord := regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]*$`)
 	for name, v := range h.GetAttributes() {
-		if ok, _ := regexp.MatchString(`^[a-z0-9][a-z0-9_.-]*$`, name); !ok {
+		if !attributeWord.MatchString(name) {
 			return fmt.Errorf("the health attribute %q is not made of a-z, 0-9, ., _ and -", name)
 		}
 		limit := strings.HasPrefix(name, "limit.")

@@ -287,7 +287,7 @@ func unstartable(ctx context.Context, k *kit) error {
 	}
 	_, err = p.startAs(ctx, func(s *cellv1.Start) { s.Argv = []string{"/no/such/program"} }, "")
 	if !errors.Is(err, cell.ErrStartFailed) {
-		return fmt.Errorf("the start of a program that is missing answers %v", err)
+		return fmt.Errorf("the start of a program that is missing answers %w", err)
 	}
 	_, err = p.sh(ctx, "true")
 	return err

@@ -210,7 +210,7 @@ func stateVolume(ctx context.Context, k *kit) error {
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "here"))
 	if err != nil || string(b) != "kept\n" {
-		return fmt.Errorf("what a cell wrote to its state volume is %q after its end (%v)", b, err)
+		return fmt.Errorf("what a cell wrote to its state volume is %q after its end (%v)", b, fmt.Sprint(err))
 	}
 	return nil
 }

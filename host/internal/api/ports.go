@@ -24,6 +24,8 @@ type Engine interface {
 	Pause(ctx context.Context, missionID, actor, reason string) error
 	Resume(ctx context.Context, missionID, actor, reason string) error
 	Restart(ctx context.Context, missionID, actor string) error
+	// Stopping is the stop whose latch is set and since when; it never waits.
+	Stopping(missionID string) (mission.Stop, time.Time, bool)
 	Abort(ctx context.Context, missionID, actor, by, reason string) error
 	Answer(ctx context.Context, hitlID, actor, text string) error
 	Mission(ctx context.Context, id string) (mission.View, error)

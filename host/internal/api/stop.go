@@ -71,6 +71,9 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request, op *Operator, reas
 		}
 	}
 	if got == nil {
+		if stop, at, ok := s.opts.Engine.Stopping(id); ok {
+			provisional.StopID, provisional.Effective = stop.ID, &at
+		}
 		got = provisional
 	}
 	return writeJSON(w, http.StatusOK, got)

@@ -148,6 +148,11 @@ const memoryReserve = 16 << 20
 // limitCell makes the group that every session's group is below.
 func limitCell(pids uint64) error {
 	const root = "/sys/fs/cgroup"
+	// As on a large machine, memory is refused when it is used and not when it
+	// is asked for: a program that takes too much is killed, and that is seen.
+	if err := os.WriteFile("/proc/sys/vm/overcommit_memory", []byte("1"), 0); err != nil {
+		return err
+	}
 	for _, c := range []string{"+memory", "+pids"} {
 		if err := os.WriteFile(root+"/cgroup.subtree_control", []byte(c), 0); err != nil {
 			return err

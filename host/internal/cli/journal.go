@@ -19,7 +19,7 @@ import (
 
 func (a *app) journalCommand() *cobra.Command {
 	return group(&cobra.Command{Use: "journal", Short: "read, export and verify the journals of tasks"},
-		a.eventsCommand(), a.exportCommand(), verifyCommand())
+		a.eventsCommand(), a.exportCommand(), verifyCommand(), repairCommand())
 }
 
 func (a *app) eventsCommand() *cobra.Command {

@@ -36,7 +36,7 @@ type Reply struct {
 // is *governance.Refused with code resolved or stale_epoch. An envelope that is
 // not whole is governance.ErrEnvelope.
 func (e *Engine) Approve(ctx context.Context, taskID string, ap Approval) (Reply, error) {
-	a, err := e.living(ctx, taskID)
+	a, err := e.task(ctx, taskID)
 	if err != nil {
 		return Reply{}, err
 	}

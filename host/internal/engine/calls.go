@@ -41,7 +41,7 @@ type Judged struct {
 // waited for; the answer then is the decision that resolved it. Errors:
 // ErrNotFound, *governance.Refused, ErrUnavailable, ErrInvalid.
 func (e *Engine) Propose(ctx context.Context, taskID string, p Proposal, wait time.Duration) (Judged, error) {
-	a, err := e.living(ctx, taskID)
+	a, err := e.task(ctx, taskID)
 	if err != nil {
 		return Judged{}, err
 	}
@@ -49,7 +49,7 @@ func (e *Engine) Propose(ctx context.Context, taskID string, p Proposal, wait ti
 		return Judged{}, &governance.Refused{Code: governance.CodeStopped, Detail: "the task is quarantined: its journal does not verify"}
 	}
 	d, err := e.propose(ctx, a, p)
-	if err != nil || !d.Waits() || wait <= 0 {
+	if err != nil || !d.Waits() || wait <= 0 || e.observes() {
 		return e.judged(a, d, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -147,7 +147,7 @@ func noJournal(err error) error {
 // Dispatch takes the reservation for one call: once it answers, the call may
 // run. tool and args must be what was decided.
 func (e *Engine) Dispatch(ctx context.Context, taskID, decisionID, tool string, args json.RawMessage) (string, error) {
-	a, err := e.living(ctx, taskID)
+	a, err := e.task(ctx, taskID)
 	if err != nil {
 		return "", err
 	}
@@ -192,7 +192,7 @@ func (e *Engine) admit(a *actor, decisionID string, print func(*mission.Mission,
 
 // Complete records how a call ended.
 func (e *Engine) Complete(ctx context.Context, taskID string, s governance.Settled) error {
-	a, err := e.living(ctx, taskID)
+	a, err := e.task(ctx, taskID)
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ type InvocationState struct {
 // Invocation tells how far a call is; with a wait it answers early only when it
 // should be cancelled or is over.
 func (e *Engine) Invocation(ctx context.Context, taskID, invocationID string, wait time.Duration) (InvocationState, error) {
-	a, err := e.living(ctx, taskID)
+	a, err := e.task(ctx, taskID)
 	if err != nil {
 		return InvocationState{}, err
 	}
@@ -272,7 +272,7 @@ func ended(m *mission.Mission, invocationID string) (InvocationState, error) {
 
 // RecordAccess records access that a stop must cut.
 func (e *Engine) RecordAccess(ctx context.Context, taskID string, acc governance.Access) error {
-	a, err := e.living(ctx, taskID)
+	a, err := e.task(ctx, taskID)
 	if err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (e *Engine) RecordAccess(ctx context.Context, taskID string, acc governance
 
 // Resolve lets an operator say how a call ended that a crash left open.
 func (e *Engine) Resolve(ctx context.Context, taskID, invocationID, outcome, explanation, actor string) error {
-	a, err := e.living(ctx, taskID)
+	a, err := e.task(ctx, taskID)
 	if err != nil {
 		return err
 	}

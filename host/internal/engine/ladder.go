@@ -26,22 +26,22 @@ type stopWish struct {
 	first []rung    // before the journal was asked
 	// held is closed when the stop is where it survives the host.
 	held chan struct{}
+	once sync.Once // one caller puts it there
 }
 
 // stopWith latches first and writes then (seed 003): the latch in memory, which
 // also cuts the mission off at the host; then its tombstone and the latch in the
 // cell agent; then the journal, with the facts that belong before the stop.
 func (e *Engine) stopWith(a *actor, s mission.Stop, first ...mission.Fact) error {
-	m := a.state()
-	if m.Terminal() {
-		return fmt.Errorf("stop: the mission is %s: %w", m.State, mission.ErrIllegal)
+	if err := e.latch(a, s); err != nil {
+		return err
 	}
-	s.ID = newUUID()
-	w := &stopWish{stop: s, at: e.now().UTC(), held: make(chan struct{})}
-	if !a.latch.Load() && a.stopWish.CompareAndSwap(nil, w) {
-		a.setLatch()
-		w.first = e.hold(a, m, w)
-		close(w.held)
+	m := a.state()
+	if w := a.stopWish.Load(); w != nil {
+		w.once.Do(func() {
+			w.first = e.hold(a, m, w)
+			close(w.held)
+		})
 	}
 	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
 		w := a.stopWish.Load()
@@ -58,6 +58,33 @@ func (e *Engine) stopWith(a *actor, s mission.Stop, first ...mission.Fact) error
 		e.goRun(func(ctx context.Context) { e.ladder(ctx, a) })
 	}
 	return err
+}
+
+// latch sets the stop latch, in memory; it never waits.
+func (e *Engine) latch(a *actor, s mission.Stop) error {
+	if m := a.state(); m.Terminal() {
+		return fmt.Errorf("stop: the mission is %s: %w", m.State, mission.ErrIllegal)
+	}
+	s.ID = newUUID()
+	w := &stopWish{stop: s, at: e.now().UTC(), held: make(chan struct{})}
+	if !a.latch.Load() && a.stopWish.CompareAndSwap(nil, w) {
+		a.setLatch()
+	}
+	return nil
+}
+
+// Stopping is the stop whose latch is set, journalled or not, and since when it
+// holds. It never waits.
+func (e *Engine) Stopping(id string) (mission.Stop, time.Time, bool) {
+	a := e.actor(id)
+	if a == nil {
+		return mission.Stop{}, time.Time{}, false
+	}
+	w := a.stopWish.Load()
+	if w == nil {
+		return mission.Stop{}, time.Time{}, false
+	}
+	return w.stop, w.at, true
 }
 
 // hold puts the stop where it survives the host: beside the heads, and in the

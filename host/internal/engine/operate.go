@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/store"
 )
@@ -26,6 +27,19 @@ func (e *Engine) living(ctx context.Context, id string) (*actor, error) {
 		return nil, unavailable(err)
 	}
 	return nil, fmt.Errorf("mission %q has ended (%s): %w", id, r.State, ErrConflict)
+}
+
+// task is living for those who speak for a task: one that has ended is refused
+// with a code.
+func (e *Engine) task(ctx context.Context, id string) (*actor, error) {
+	a, err := e.living(ctx, id)
+	if errors.Is(err, ErrConflict) {
+		return nil, &governance.Refused{Code: governance.CodeTerminal, Detail: "the mission has ended"}
+	}
+	if err == nil && a.state().Terminal() {
+		return nil, &governance.Refused{Code: governance.CodeTerminal, Detail: "the mission has ended"}
+	}
+	return a, err
 }
 
 // operated maps a refusal of the domain to the API's error.
@@ -155,10 +169,12 @@ func (e *Engine) Abort(ctx context.Context, id, actor, by, reason string) error 
 	if err != nil {
 		return err
 	}
+	stop := mission.Stop{Actor: actor, By: by, Reason: reason}
+	if err := e.latch(a, stop); err != nil { // before anything that may wait
+		return operated(err)
+	}
 	done := make(chan error, 1)
-	e.goRun(func(context.Context) {
-		done <- e.stopWith(a, mission.Stop{Actor: actor, By: by, Reason: reason})
-	})
+	e.goRun(func(context.Context) { done <- e.stopWith(a, stop) })
 	select {
 	case err := <-done:
 		return operated(err)

@@ -79,7 +79,7 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 		a.setLatch()
 	} else if t := e.buried(m.ID); t != nil && !m.Terminal() {
 		w := &stopWish{stop: t.Stop, at: t.At, held: make(chan struct{})}
-		close(w.held)
+		w.once.Do(func() { close(w.held) })
 		a.stopWish.Store(w)
 		a.setLatch()
 	}
@@ -127,7 +127,7 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 // quarantine leaves a mission alone whose journal cannot be trusted: its cell
 // is frozen, it is shown with the reason, and nothing is appended (rulings 43).
 func (e *Engine) quarantine(a *actor, c *cells.Cell, cause error) {
-	why := "its journal does not verify: " + cause.Error()
+	why := "its journal does not verify: " + cause.Error() + "; with the host stopped, `airlock journal repair " + a.id + "` says what can be done"
 	a.quarantined.Store(&why)
 	a.setLatch()
 	a.agent.occupy(a)

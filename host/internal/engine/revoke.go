@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/airlock-host/airlock/config"
 	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
@@ -221,6 +222,9 @@ func (e *Engine) askIssuer(ctx context.Context, a *actor, ref, stopID, reason st
 			return failed(false, "the host has no gateway")
 		}
 		return governance.RevocationResult{Result: acknowledged, Detail: fmt.Sprintf("cut off; %d open streams ended", e.opts.Dialer.Cut(a.id))}
+	}
+	if !slices.ContainsFunc(e.opts.Config.Instances, func(i config.Instance) bool { return i.Ref() == ref }) {
+		return failed(false, "no revoker of this name is configured: what the issuer gave cannot be taken back by this host")
 	}
 	client, err := e.opts.Plugins.Revoker(ref)
 	if err != nil {

@@ -151,7 +151,7 @@ func (e *Engine) TaskToken(ctx context.Context, taskID, token string) (scopes []
 // SetIntent puts another envelope in force; every verdict before it is void and
 // what waits is judged again before this returns.
 func (e *Engine) SetIntent(ctx context.Context, taskID string, env *governance.Envelope, actor string) error {
-	a, err := e.living(ctx, taskID)
+	a, err := e.task(ctx, taskID)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (e *Engine) SetIntent(ctx context.Context, taskID string, env *governance.E
 
 // SetPlan replaces the plan that status shows: an array of steps.
 func (e *Engine) SetPlan(ctx context.Context, taskID string, plan json.RawMessage, actor string) error {
-	a, err := e.living(ctx, taskID)
+	a, err := e.task(ctx, taskID)
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,11 @@ func (l *Log) append(batch map[string]journal.NewHead) error {
 	if err != nil {
 		return err
 	}
-	return l.file.append(text)
+	err = l.file.append(text)
+	if err == nil && l.opts.Also != nil {
+		l.opts.Also(text)
+	}
+	return err
 }
 
 // lines signs heads and gives the records' text.

@@ -25,6 +25,9 @@ type Options struct {
 	Now  func() time.Time // nil: time.Now
 	// Interval is how long a head that is not urgent may wait; 0: 1 s.
 	Interval time.Duration
+	// Also is given every line that was written, and at the start the heads of
+	// before, signed anew; it must not wait. nil: nobody.
+	Also func(lines []byte)
 	// Hook is called at the named points of a crash test; nil: none.
 	Hook func(Point)
 }
@@ -120,6 +123,13 @@ func Open(opts Options) (_ *Log, err error) {
 	l.otherKeys()
 	if l.file, err = openFile(opts, whole, size); err != nil {
 		return nil, err
+	}
+	if opts.Also != nil {
+		text, err := l.lines(slices.Collect(maps.Values(l.live)))
+		if err != nil {
+			return nil, errors.Join(err, l.file.close())
+		}
+		opts.Also(text)
 	}
 	go l.run()
 	return l, nil

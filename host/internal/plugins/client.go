@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -196,7 +197,11 @@ func (i *instance) outcome(p *process, method string, began time.Time, err error
 	}
 	name := path.Base(method)
 	st := status.Convert(err)
-	switch st.Code() {
+	code := st.Code()
+	if strings.Contains(st.Message(), "the client connection is closing") {
+		code = codes.Unavailable // nobody gave the call up: its process is going away
+	}
+	switch code {
 	case codes.DeadlineExceeded:
 		if took := time.Since(began); took >= min(slow, i.catalog.deadlines.Call) {
 			i.missed(p, fmt.Sprintf("it does not answer: %s passed its deadline of %s", name, took.Round(100*time.Millisecond)))

@@ -64,7 +64,7 @@ func TestFindListsPluginsOnly(t *testing.T) {
 		}
 	}
 	found, err := Find(dir)
-	if err != nil || len(found) != 2 || found[0].Name != "b" || found[1].Kind != "runtime" {
+	if err != nil || len(found) != 3 || found[0].Name != "b" || found[1].Kind != "policy" || found[2].Kind != "runtime" {
 		t.Errorf("%v %v", found, err)
 	}
 }

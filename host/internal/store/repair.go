@@ -26,33 +26,64 @@ type Repair struct {
 	At            time.Time // of the repaired event
 }
 
+// RepairPlan is what Repair would do.
+type RepairPlan struct {
+	Fault       error  // what is wrong with the chain
+	CutAfter    uint64 // sequence of the last good event
+	CutEvents   int    // rows behind it
+	WasSequence uint64 // of the head that the task's row names
+	Trusted     uint64 // sequence of the trusted head; 0: there is none
+}
+
+// PlanRepair says what Repair would do and changes nothing. The plan's fault is
+// set with ErrNotRepairable too, where the chain is bad.
+func (s *Store) PlanRepair(ctx context.Context, taskID string) (RepairPlan, error) {
+	v, good, bad, err := s.cutAfter(ctx, taskID)
+	plan := RepairPlan{Fault: bad, CutAfter: good.Sequence, WasSequence: v.head.Sequence, Trusted: v.trusted.Sequence}
+	if err != nil {
+		return plan, err
+	}
+	err = s.readers.QueryRowContext(ctx, "SELECT count(*) FROM events WHERE task_no = ? AND seq > ?", v.no, int64(good.Sequence)).Scan(&plan.CutEvents)
+	return plan, s.readError(err)
+}
+
+// cutAfter finds the last good event, what is wrong behind it, and whether that
+// may be cut off.
+func (s *Store) cutAfter(ctx context.Context, taskID string) (v verdict, good journal.Head, bad, err error) {
+	v, bad = s.verify(ctx, taskID, false)
+	var ce *journal.ChainError
+	switch {
+	case bad == nil:
+		return v, good, nil, fmt.Errorf("%w: task %q verifies", ErrNotRepairable, taskID)
+	case v.no == 0 || (!errors.As(bad, &ce) && !errors.Is(bad, ErrDamaged)):
+		return v, good, bad, fmt.Errorf("%w: %w", ErrNotRepairable, bad)
+	}
+	good = v.good
+	if good.Sequence > v.head.Sequence && v.head.Sequence > 0 { // rows that no commit made
+		events, err := s.events(ctx, v.no, journal.Genesis(taskID, v.head.JournalUUID), v.head.Sequence-1, 1)
+		if err != nil || len(events) == 0 {
+			return v, good, bad, fmt.Errorf("%w: %w", ErrNotRepairable, errors.Join(bad, err))
+		}
+		good.Sequence, good.Digest = v.head.Sequence, events[0].Digest
+	}
+	switch {
+	case good.Sequence == 0:
+		return v, good, bad, fmt.Errorf("%w: no event is good: %w", ErrNotRepairable, bad)
+	case v.anchor && good.Sequence < v.trusted.Sequence:
+		return v, good, bad, fmt.Errorf("%w: the last good event is %d, the trusted head is at %d and nothing up to it may be cut: %w", ErrNotRepairable, good.Sequence, v.trusted.Sequence, bad)
+	}
+	return v, good, bad, nil
+}
+
 // Repair cuts a task's chain after its last good event and appends a repaired
 // event that says so (rulings 22). It never cuts what the trusted head covers:
 // then ErrNotRepairable. What is cut is kept in DIR/repaired. Mission row and
 // outbox stay as they are; the caller reduces the task anew. Nobody may commit
 // to the task meanwhile (ErrConflict).
 func (s *Store) Repair(ctx context.Context, taskID string, r Repair) (journal.Event, error) {
-	v, bad := s.verify(ctx, taskID, false)
-	var ce *journal.ChainError
-	switch {
-	case bad == nil:
-		return journal.Event{}, fmt.Errorf("%w: task %q verifies", ErrNotRepairable, taskID)
-	case v.no == 0 || (!errors.As(bad, &ce) && !errors.Is(bad, ErrDamaged)):
-		return journal.Event{}, fmt.Errorf("%w: %w", ErrNotRepairable, bad)
-	}
-	good := v.good
-	if good.Sequence > v.head.Sequence && v.head.Sequence > 0 { // rows that no commit made
-		events, err := s.events(ctx, v.no, journal.Genesis(taskID, v.head.JournalUUID), v.head.Sequence-1, 1)
-		if err != nil || len(events) == 0 {
-			return journal.Event{}, fmt.Errorf("%w: %w", ErrNotRepairable, errors.Join(bad, err))
-		}
-		good.Sequence, good.Digest = v.head.Sequence, events[0].Digest
-	}
-	switch {
-	case good.Sequence == 0:
-		return journal.Event{}, fmt.Errorf("%w: no event is good: %w", ErrNotRepairable, bad)
-	case v.anchor && good.Sequence < v.trusted.Sequence:
-		return journal.Event{}, fmt.Errorf("%w: the last good event is %d, the trusted head is at %d and nothing up to it may be cut: %w", ErrNotRepairable, good.Sequence, v.trusted.Sequence, bad)
+	v, good, bad, err := s.cutAfter(ctx, taskID)
+	if err != nil {
+		return journal.Event{}, err
 	}
 	kept, n, err := s.keepCut(ctx, v.no, taskID, good.Sequence, r.At)
 	if err != nil {

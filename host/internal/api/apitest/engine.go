@@ -295,6 +295,11 @@ func (e *Engine) Peek(id string) (mission.View, bool) {
 	return v, err == nil && !v.State.Terminal()
 }
 
+// Stopping knows of no stop that is not journalled.
+func (e *Engine) Stopping(string) (mission.Stop, time.Time, bool) {
+	return mission.Stop{}, time.Time{}, false
+}
+
 // TaskStatus is a task of which nothing was governed.
 func (e *Engine) TaskStatus(ctx context.Context, id string) (governance.Status, error) {
 	v, err := e.Mission(ctx, id)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 )
 
 // firstFD is the first descriptor that a process gets beside the standard ones.
@@ -96,6 +95,3 @@ func (l *line) port(listener *os.File, id, name string, nr int) {
 	l.add("-chardev", listening(l.pass(listener), id),
 		"-device", fmt.Sprintf("virtserialport,bus=ports.0,nr=%d,chardev=%s,name=%s", nr, id, name))
 }
-
-// shown is a command line for people.
-func (l *line) shown() string { return strings.Join(l.args, " ") }

@@ -187,7 +187,7 @@ func (v *start) wake(ctx context.Context, vm *child) error {
 		return nil
 	case <-vm.done:
 		cancel()
-		<-up
+		_ = <-up
 		return fmt.Errorf("from a template: %w", vm.exited())
 	}
 }

@@ -164,7 +164,7 @@ func (v *vm) serve(listener net.Listener, servers []*files.Server) error {
 					return
 				}
 				stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-				if err := s.Serve(c); err != nil && !files.IsEnd(err) && ctx.Err() == nil {
+				if err := s.Serve(c); !files.IsEnd(err) && ctx.Err() == nil {
 					fmt.Fprintf(os.Stderr, "airlock VM helper: volume %d: %v\n", i, err)
 				}
 				stop()

@@ -34,7 +34,7 @@ const (
 	// perLoop is how many instructions an iteration of the loop is.
 	perLoop   = 2
 	threshold = 50e6 // instructions a second
-	// giveUp bounds a probe; the loop is killed by a signal then.
+	// giveUp bounds a probe.
 	giveUp = 5 * time.Second
 )
 
@@ -114,7 +114,23 @@ var loop = []byte{0x66, 0x49, 0x75, 0xfc, 0xf4}
 
 // Probe runs the loop.
 func Probe() Result {
-	took, err := timeLoop()
+	type outcome struct {
+		took time.Duration
+		err  error
+	}
+	got := make(chan outcome, 1)
+	go func() {
+		took, err := timeLoop()
+		got <- outcome{took, err}
+	}()
+	var took time.Duration
+	var err error
+	select {
+	case o := <-got:
+		took, err = o.took, o.err
+	case <-time.After(2 * giveUp): // the thread stays in the kernel
+		err = fmt.Errorf("%w in %v", errNotRun, 2*giveUp)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Result{State: Absent, Detail: "there is no " + device}
@@ -156,7 +172,7 @@ func timeLoop() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer unix.Munmap(mem)
+	defer func() { _ = unix.Munmap(mem) }()
 	copy(mem, loop)
 	um := userMemory{guest: 0x1000, size: 4096, userAddress: uint64(uintptr(unsafe.Pointer(&mem[0])))}
 	if _, err := ioctl(vm, setUserMemory, uintptr(unsafe.Pointer(&um))); err != nil {
@@ -175,7 +191,7 @@ func timeLoop() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer unix.Munmap(shared)
+	defer func() { _ = unix.Munmap(shared) }()
 	if err := enter(cpu); err != nil {
 		return 0, fmt.Errorf("set registers: %w", err)
 	}
