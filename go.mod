@@ -3,6 +3,7 @@ module github.com/airlock-host/airlock
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/containerd/errdefs v1.0.0
 	github.com/creack/pty v1.1.24

@@ -87,7 +87,7 @@ func headSpec() *blockSpec {
 	return &blockSpec{name: "head", doc: "Trusted heads of the journals, outside of data_dir.", attrs: []attrSpec{
 		{name: "file", typ: path(), def: `"/var/lib/airlock-heads/heads.jsonl"`, doc: "File of signed heads."},
 		{name: "key_file", typ: path(), def: `"/etc/airlock/host.key"`, doc: "Ed25519 key, made at the first start with mode 0400."},
-		{name: "url", typ: str("URL", orEmpty(httpURL)), def: `""`, doc: "A second place for heads. Empty: none."},
+		{name: "url", typ: str("URL", orEmpty(httpURL)), def: `""`, doc: "A second place: each signed head is posted there as JSON, and again until it is taken. Empty: none."},
 	}}
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,6 +25,7 @@ const patience = 90 * time.Second
 
 // rig is a host as a process, and the orchestrator that it is registered with.
 type rig struct {
+	token string // of the task "bench", for a harness's calls
 	b     *bench
 	dir   string
 	conf  string
@@ -196,13 +198,21 @@ func (r *rig) abortAll(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var page struct {
 			Missions []struct {
-				ID    string `json:"mission_id"`
-				State string `json:"state"`
+				ID      string `json:"mission_id"`
+				State   string `json:"state"`
+				Runtime string `json:"runtime"`
 			} `json:"missions"`
 		}
 		if err := r.call(ctx, "GET", "/api/v1/missions?live=true&limit=100", nil, &page); err != nil {
 			return err
 		}
+		page.Missions = slices.DeleteFunc(page.Missions, func(m struct {
+			ID      string `json:"mission_id"`
+			State   string `json:"state"`
+			Runtime string `json:"runtime"`
+		}) bool {
+			return m.Runtime == "harness" // it has no cell, and is stopped rather than ended
+		})
 		if len(page.Missions) == 0 {
 			return nil
 		}
@@ -235,6 +245,9 @@ func (r *rig) call(ctx context.Context, method, path string, body, into any) err
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if r.token != "" && strings.HasPrefix(path, "/tasks/bench/") {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
 	resp, err := r.api.Do(req)
 	if err != nil {
 		return err

@@ -32,6 +32,9 @@ func groups() []group {
 		{[]string{"host_start_ms", "readopt_100_ms"}, measureReadopt},
 		{[]string{"host_idle_rss_mb", "plugin_rss_mb", "cell_rss_mb"}, measureMemory},
 		{[]string{"plugin_start_p50_ms"}, measurePluginStart},
+		{[]string{"decision_p50_us"}, measureDecision},
+		{[]string{"reserve_p50_ms"}, measureReserve},
+		{[]string{"stop_proof_p99_ms"}, measureStop},
 	}
 }
 

@@ -45,7 +45,12 @@ func TestMain(m *testing.M) {
 		dir = tmp
 	}
 	bin, program = dir, filepath.Join(dir, "airlock")
-	os.Exit(runTests(m))
+	code := runTests(m)
+	if err := needs.close(); err != nil {
+		fmt.Fprintln(os.Stderr, "end the Docker engine:", err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // runTests runs the tests; with AIRLOCK_RACE=1 the host is built with the race
@@ -75,6 +80,8 @@ func buildAll(dir string) error {
 	for out, pkg := range map[string]string{
 		"airlock": "./host/cmd/airlock", "airlock-cell": "./host/cmd/airlock-cell",
 		"plugins/airlock-isolation-host-supervisor": "./plugins/isolation/hostsupervisor",
+		"plugins/airlock-isolation-docker":          "./plugins/isolation/docker",
+		"plugins/airlock-isolation-qemu-kvm":        "./plugins/isolation/qemukvm",
 		"plugins/airlock-runtime-command":           "./plugins/runtime/command",
 		"plugins/airlock-revoker-webhook":           "./plugins/revoker/webhook",
 	} {
@@ -125,6 +132,7 @@ type settings struct {
 	governance string // further lines of the governance block
 	policy     string // further lines of its policy block
 	extra      string // further blocks
+	headURL    string // governance.head.url
 	runtime    string // lines of the command runtime's config
 	slots      int
 	plugins    string // directory of plugins; empty: the built ones
@@ -190,6 +198,7 @@ governance {
   head {
     file     = "%[1]s/heads/heads.jsonl"
     key_file = "%[1]s/heads/host.key"
+    url      = "%[11]s"
   }
   %[5]s
 }
@@ -209,7 +218,7 @@ operator "e2e" {
   role       = "operator"
 }
 %[9]s
-`, dir, r.orc.URL(), s.plugins, s.runtime, s.governance, s.slots, s.agent, os.Getuid(), strings.ReplaceAll(s.extra, "{{work}}", r.work), s.policy)
+`, dir, r.orc.URL(), s.plugins, s.runtime, s.governance, s.slots, s.agent, os.Getuid(), strings.ReplaceAll(s.extra, "{{work}}", r.work), s.policy, s.headURL)
 	write(t, r.conf, text, 0o600)
 	write(t, filepath.Join(dir, "operator.token"), strings.Repeat("k3y-", 10), 0o600)
 	sock := filepath.Join(dir, "run", "airlock.sock")

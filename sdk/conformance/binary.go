@@ -44,6 +44,8 @@ type BinaryOptions struct {
 	Env []string
 	// Log takes what the plugin prints to standard error; nil = nowhere.
 	Log io.Writer
+	// AtOnce is as in Options.
+	AtOnce int
 	// Timeout bounds one check; 0 = a minute.
 	Timeout time.Duration
 	// Only names the checks to run; none = all.
@@ -191,7 +193,7 @@ func (l *loader) kindChecks(ctx context.Context, add func(Check)) {
 func (l *loader) isolationOptions(add func(Check)) (Options, error) {
 	o := Options{
 		Dir: l.dir, HostID: hostID, Features: l.describe.GetFeatures(), UID: l.opts.UID, GID: l.opts.GID,
-		Network: l.opts.Network, Timeout: l.opts.Timeout, Only: l.opts.Only, Progress: add, secret: l.secret,
+		Network: l.opts.Network, AtOnce: l.opts.AtOnce, Timeout: l.opts.Timeout, Only: l.opts.Only, Progress: add, secret: l.secret,
 		Restart: func(ctx context.Context) (pluginv1.IsolationClient, error) {
 			p, err := l.restarted(ctx)
 			if err != nil {

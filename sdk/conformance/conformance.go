@@ -67,6 +67,12 @@ type Options struct {
 	// Restart kills the plugin with SIGKILL and starts it again with the same
 	// configuration and state. nil = checks that need it are not run.
 	Restart func(context.Context) (pluginv1.IsolationClient, error)
+	// AtOnce is how many cells concurrent-50 makes at the same time; 0 = 50.
+	// Where it is another number the check's detail says so.
+	AtOnce int
+	// ShareCell lets the checks of sessions, output, exits and the link use one
+	// cell, one after the other, for drivers that need seconds to make one.
+	ShareCell bool
 	// Timeout bounds one check; 0 = a minute.
 	Timeout time.Duration
 	// Only names the checks to run; none = all.
@@ -95,10 +101,11 @@ func Isolation(ctx context.Context, client pluginv1.IsolationClient, opts Option
 		k.opts.Network = k.network(ctx)
 	}
 	var out []Check
-	for _, c := range isolationChecks() {
-		if len(opts.Only) > 0 && !slices.Contains(opts.Only, c.name) {
-			continue
-		}
+	checks := slices.DeleteFunc(isolationChecks(), func(c isolationCheck) bool {
+		return len(opts.Only) > 0 && !slices.Contains(opts.Only, c.name)
+	})
+	for i, c := range checks {
+		k.sharing(c, checks[i+1:])
 		out = append(out, k.check(ctx, c))
 		if opts.Progress != nil {
 			opts.Progress(out[len(out)-1])
@@ -140,7 +147,12 @@ func (k *kit) check(ctx context.Context, c isolationCheck) (got Check) {
 	checkCtx, cancel := context.WithTimeout(ctx, k.opts.Timeout)
 	err := c.run(checkCtx, k)
 	cancel()
+	k.release(err != nil)
 	got.settle(errors.Join(err, k.clean(ctx)))
+	if got.Result == Pass {
+		got.Detail = k.note
+	}
+	k.note = ""
 	return got
 }
 

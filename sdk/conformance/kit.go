@@ -32,6 +32,10 @@ type kit struct {
 	mu    sync.Mutex
 	made  []*pluginv1.CellSpec // to be destroyed after the check
 	conns []*cell.Conn
+	note  string // the detail of a check that passes
+
+	share, keep bool   // see sharing
+	shared      *place // guarded by mu
 }
 
 // place is a cell that a check has made.
@@ -41,6 +45,9 @@ type place struct {
 	cell *pluginv1.Cell
 	conn *cell.Conn
 	work string // the workspace on the host
+
+	mu    sync.Mutex
+	exits map[string]*cellv1.Exited // of sessions that nobody has asked for yet
 }
 
 func newID() string {
@@ -82,6 +89,11 @@ func (k *kit) spec() (*pluginv1.CellSpec, error) {
 
 // create makes a cell and opens its link; change may alter the spec before.
 func (k *kit) create(ctx context.Context, change func(*pluginv1.CellSpec)) (*place, error) {
+	if change == nil {
+		if p, err := k.again(ctx); p != nil || err != nil {
+			return p, err
+		}
+	}
 	s, err := k.spec()
 	if err != nil {
 		return nil, err
@@ -94,7 +106,13 @@ func (k *kit) create(ctx context.Context, change func(*pluginv1.CellSpec)) (*pla
 		return nil, fmt.Errorf("create: %w", err)
 	}
 	p := &place{kit: k, spec: s, cell: r.GetCell(), work: s.GetVolumes()[0].GetHostPath()}
-	return p, p.dial(ctx)
+	if err := p.dial(ctx); err != nil {
+		return p, err
+	}
+	if change == nil {
+		k.hold(p)
+	}
+	return p, nil
 }
 
 func (p *place) dial(ctx context.Context) error {
@@ -189,17 +207,42 @@ func (s *session) finish(ctx context.Context) (output string, exit *cellv1.Exite
 		}
 		b.Write(f.GetData().GetData())
 	}
+	exit, err = s.exited(ctx)
+	return b.String(), exit, err
+}
+
+// exited waits for a session's exit, and keeps those of others that come first.
+// What came to an earlier connection is in the hello of this one.
+func (s *session) exited(ctx context.Context) (*cellv1.Exited, error) {
+	p := s.place
 	for {
+		p.mu.Lock()
+		e := p.exits[s.id]
+		p.mu.Unlock()
+		for _, st := range p.conn.Hello().GetSessions() {
+			if e == nil && st.GetSessionId() == s.id {
+				e = st.GetExited()
+			}
+		}
+		if e != nil {
+			return e, nil
+		}
 		select {
-		case e, ok := <-s.place.conn.Events():
+		case got, ok := <-p.conn.Events():
 			if !ok {
-				return b.String(), nil, fmt.Errorf("wait for an exit: %w", s.place.conn.Err())
+				return nil, fmt.Errorf("wait for an exit: %w", p.conn.Err())
 			}
-			if e.Exited.GetSessionId() == s.id {
-				return b.String(), e.Exited, nil
+			if got.Exited != nil {
+				p.mu.Lock()
+				if p.exits == nil {
+					p.exits = map[string]*cellv1.Exited{}
+				}
+				p.exits[got.Exited.GetSessionId()] = got.Exited
+				p.mu.Unlock()
 			}
+		case <-time.After(look): // somebody else may have taken it
 		case <-ctx.Done():
-			return b.String(), nil, fmt.Errorf("wait for an exit: %w", ctx.Err())
+			return nil, fmt.Errorf("wait for an exit: %w", ctx.Err())
 		}
 	}
 }

@@ -191,8 +191,17 @@ func startDeadline(ctx context.Context, k *kit) error {
 	return nil
 }
 
+// atOnce is how many cells are made at the same time.
+func (k *kit) atOnce() int {
+	if k.opts.AtOnce == 0 {
+		return 50
+	}
+	k.note = fmt.Sprintf("%d cells at once, not 50: the caller has set this", k.opts.AtOnce)
+	return k.opts.AtOnce
+}
+
 func concurrent(ctx context.Context, k *kit) error {
-	const n = 50
+	n := k.atOnce()
 	places := make([]*place, n)
 	group, gctx := errgroup.WithContext(ctx)
 	for i := range n {

@@ -13,6 +13,7 @@ import (
 	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/mission"
+	"github.com/airlock-host/airlock/host/internal/result"
 	"github.com/airlock-host/airlock/host/internal/session"
 	"github.com/airlock-host/airlock/host/internal/store"
 )
@@ -30,6 +31,8 @@ type Engine interface {
 	Answer(ctx context.Context, hitlID, actor, text string) error
 	Mission(ctx context.Context, id string) (mission.View, error)
 	Missions(ctx context.Context, f store.MissionFilter) (views []mission.View, next string, err error)
+	// Files is what an ended mission changed; result.ErrNone when nothing is kept.
+	Files(ctx context.Context, missionID string) (*result.Stored, error)
 	Questions() []mission.Question
 	Agents() []engine.AgentView
 	// Peek shows a live mission as it was last published and never waits, not

@@ -39,6 +39,7 @@ func (s *Server) Routes() []Route {
 		{Method: get, Path: "/api/v1/missions", Needs: NeedViewer, handle: s.listMissions},
 		{Method: post, Path: "/api/v1/missions", Needs: NeedOperator, handle: s.dispatchMission},
 		{Method: get, Path: "/api/v1/missions/{id}", Needs: NeedViewer, handle: s.showMission},
+		{Method: get, Path: "/api/v1/missions/{id}/files", Needs: NeedViewer, Stream: true, handle: s.missionFiles},
 		{Method: post, Path: "/api/v1/missions/{id}/pause", Needs: NeedOperator, handle: s.pauseMission},
 		{Method: post, Path: "/api/v1/missions/{id}/resume", Needs: NeedOperator, handle: s.resumeMission},
 		{Method: post, Path: "/api/v1/missions/{id}/abort", Needs: NeedOperator, handle: s.abortMission},

@@ -32,9 +32,12 @@ type vmInit struct {
 	once   sync.Once
 }
 
+// linkPorts are the ports of the link: with two, a host can prove itself while
+// another one, or what is left of it, is still connected.
+var linkPorts = []string{"airlock.link0", "airlock.link1"}
+
 const (
 	ctlPort   = "airlock.ctl"
-	linkPort  = "airlock.link"
 	initDir   = "/airlock" // in the initramfs
 	cellGroup = "/sys/fs/cgroup/cell"
 	holdTime  = 10 * time.Second
@@ -110,9 +113,13 @@ func (v *vmInit) setup(s *vmSetup) error {
 	if err := renew(&s.Reset); err != nil {
 		return err
 	}
-	link, err := findPort(linkPort)
-	if err != nil {
-		return fmt.Errorf("link port: %w", err)
+	var links []*vmPort
+	for _, name := range linkPorts {
+		p, err := findPort(name)
+		if err != nil {
+			return fmt.Errorf("link port: %w", err)
+		}
+		links = append(links, p)
 	}
 	if err := buildRoot(newRoot); err != nil {
 		return err
@@ -148,11 +155,11 @@ func (v *vmInit) setup(s *vmSetup) error {
 	if err := limitCell(s.Pids); err != nil {
 		return fmt.Errorf("limits: %w", err)
 	}
-	return v.start(link, program, s.Secret)
+	return v.start(links, program, s.Secret)
 }
 
 // start starts the agent proper.
-func (v *vmInit) start(link *vmPort, program *os.File, secret []byte) error {
+func (v *vmInit) start(links []*vmPort, program *os.File, secret []byte) error {
 	secretR, secretW, err := os.Pipe()
 	if err != nil {
 		return err
@@ -165,17 +172,24 @@ func (v *vmInit) start(link *vmPort, program *os.File, secret []byte) error {
 	v.rekey = os.NewFile(uintptr(pair[0]), "rekey")
 	theirs := os.NewFile(uintptr(pair[1]), "rekey")
 	defer theirs.Close()
+	passed := []*os.File{secretR}
+	for _, p := range links {
+		passed = append(passed, p.f)
+	}
+	passed = append(passed, theirs)
 	v.agent = &exec.Cmd{
 		Path: "/proc/self/fd/" + strconv.Itoa(int(program.Fd())),
-		Args: []string{programName, "serve", "--secret-fd", "3", "--port-fd", "4", "--rekey-fd", "5", "--cgroup", cellGroup},
+		Args: []string{programName, "serve", "--secret-fd", "3", "--port-fd", "4", "--rekey-fd", strconv.Itoa(4 + len(links)), "--cgroup", cellGroup},
 		Env:  []string{"PATH=" + defaultPath}, Dir: "/", Stdout: v.log, Stderr: v.log,
-		ExtraFiles:  []*os.File{secretR, link.f, theirs},
+		ExtraFiles:  passed,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := v.agent.Start(); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
-	_ = link.Close()
+	for _, p := range links {
+		_ = p.Close()
+	}
 	_, err = secretW.Write(secret)
 	_ = secretW.Close()
 	go func() {

@@ -13,10 +13,10 @@ import (
 	"github.com/airlock-host/airlock/sdk/cell"
 )
 
-// portLink is the way to the host of an agent that has one stream for all
-// connections, one after the other: a virtio-serial port.
+// portLink is the way to the host of an agent that has virtio-serial ports:
+// streams that each have one connection at a time, one after the other.
 type portLink struct {
-	port  *vmPort
+	ports []*vmPort
 	rekey *os.File // gives a new secret when the cell has been restored; or nil
 
 	mu        sync.Mutex
@@ -25,23 +25,29 @@ type portLink struct {
 
 const secretBytes = 32
 
-// portFromFlags takes over what the init of a VM has opened; nil = no VM.
+// portFromFlags takes over what the init of a VM has opened: the ports, one
+// descriptor after the other, and behind them rekey; nil = no VM.
 func portFromFlags(port, rekey int) (*portLink, error) {
 	if port < 0 {
 		return nil, nil
 	}
-	for _, fd := range []int{port, rekey} {
-		if fd >= 0 {
-			unix.CloseOnExec(fd)
-			_ = unix.SetNonblock(fd, true)
+	own := func(fd int, name string) *os.File {
+		unix.CloseOnExec(fd)
+		_ = unix.SetNonblock(fd, true)
+		return os.NewFile(uintptr(fd), name)
+	}
+	l := &portLink{}
+	for fd := port; fd == port || fd < rekey; fd++ {
+		p, err := newPort(own(fd, "port"))
+		if err != nil {
+			return nil, err
 		}
+		l.ports = append(l.ports, p)
 	}
-	p, err := newPort(os.NewFile(uintptr(port), "port"))
-	l := &portLink{port: p}
 	if rekey >= 0 {
-		l.rekey = os.NewFile(uintptr(rekey), "rekey")
+		l.rekey = own(rekey, "rekey")
 	}
-	return l, err
+	return l, nil
 }
 
 // stopGrace is how long sessions may take to end once the agent is told to. In
@@ -54,19 +60,27 @@ func (a *Agent) stopGrace() time.Duration {
 	return 250 * time.Millisecond
 }
 
-// servePort serves the port until ctx ends.
+// servePort serves the ports until ctx ends.
 func (a *Agent) servePort(ctx context.Context, p *portLink) {
 	p.responder = cell.NewResponder(a.cfg.Secret)
-	stop := context.AfterFunc(ctx, func() { _ = p.port.Close() })
-	defer stop()
 	if p.rekey != nil {
 		go p.rekeys() // until the init is gone, and the VM with it
 	}
+	var wg sync.WaitGroup
+	for _, port := range p.ports {
+		wg.Go(func() { a.serveOnePort(ctx, p, port) })
+	}
+	wg.Wait()
+}
+
+func (a *Agent) serveOnePort(ctx context.Context, p *portLink, port *vmPort) {
+	stop := context.AfterFunc(ctx, func() { _ = port.Close() })
+	defer stop()
 	for ctx.Err() == nil {
 		p.mu.Lock()
 		responder := p.responder
 		p.mu.Unlock()
-		acceptor := responder.Accept(p.port, true)
+		acceptor := responder.Accept(port, true)
 		for ctx.Err() == nil {
 			conn, err := acceptor.Next()
 			if errors.Is(err, cell.ErrForged) {
@@ -74,7 +88,7 @@ func (a *Agent) servePort(ctx context.Context, p *portLink) {
 				continue
 			}
 			if err != nil && !errors.Is(err, io.EOF) {
-				_ = p.port.SetReadDeadline(time.Time{})
+				_ = port.SetReadDeadline(time.Time{})
 				break // rekeyed, or the port is closed
 			}
 			if err == nil {
@@ -117,7 +131,9 @@ func (p *portLink) rekeys() {
 		p.responder = cell.NewResponder(secret)
 		p.mu.Unlock()
 		// Whoever waits for an opening with the old one begins anew.
-		_ = p.port.SetReadDeadline(time.Unix(1, 0))
+		for _, port := range p.ports {
+			_ = port.SetReadDeadline(time.Unix(1, 0))
+		}
 		if _, err := p.rekey.Write([]byte{1}); err != nil {
 			return
 		}

@@ -68,6 +68,9 @@ type details struct {
 	Workspace string `json:"workspace,omitempty"` // host path of the workspace volume
 	AgentSHA  string `json:"agent_sha256,omitempty"`
 	Plan      []byte `json:"plan,omitempty"` // pluginv1.LaunchPlan of the session, without secrets
+	// Uncollected: the cell is stopped, and its workspace must not be deleted
+	// before the mission's files are stored.
+	Uncollected bool `json:"uncollected,omitempty"`
 }
 
 // Row gives the cell's row.

@@ -32,7 +32,8 @@ type Options struct {
 	UIDs      [2]uint32 // one per cell, ends included; zero: the driver's own user
 	AgentPath string    // the airlock-cell binary; it is copied to data_dir/agents/<sha256>
 	Drivers   Drivers
-	// CreateTimeout bounds one Create; 0 = 60 s.
+	// CreateTimeout bounds one Create; 0 = 150 s, which is more than the two
+	// minutes that a VM may take to boot on a busy machine.
 	CreateTimeout time.Duration
 }
 
@@ -50,7 +51,7 @@ type Manager struct {
 // New stages the cell agent and makes the directories.
 func New(opts Options) (*Manager, error) {
 	if opts.CreateTimeout == 0 {
-		opts.CreateTimeout = 60 * time.Second
+		opts.CreateTimeout = 150 * time.Second
 	}
 	m := &Manager{opts: opts, uids: map[uint32]string{}, next: opts.UIDs[0]}
 	for _, dir := range []string{m.cellsDir(), m.volumesDir()} {
@@ -273,7 +274,9 @@ func (m *Manager) Destroy(ctx context.Context, c *Cell) error {
 	if _, err := driver.Destroy(ctx, &pluginv1.DestroyRequest{Ref: c.CellRef(), Force: true}); err != nil && status.Code(err) != codes.NotFound {
 		return err
 	}
-	m.dropVolume(c)
+	if err := m.dropVolume(c); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(c.LinkDir); err != nil {
 		return err
 	}

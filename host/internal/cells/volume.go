@@ -3,6 +3,7 @@ package cells
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,43 +13,46 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/airlock-host/airlock/host/internal/result"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
 
 // WorkspaceTarget is where a workspace is in a cell that has a root of its own.
 const WorkspaceTarget = "/workspace"
 
-// volume makes and fills the workspace of a cell.
+// volume says what a cell works on. The host makes the volume, fills it when a
+// mission has claimed the cell (Fill), collects it and deletes it; a driver only
+// attaches it.
 func (m *Manager) volume(c *Cell) ([]*pluginv1.Volume, error) {
 	v := &pluginv1.Volume{VolumeId: c.ID, Kind: pluginv1.VolumeKind_VOLUME_KIND_WORKSPACE, Target: WorkspaceTarget, QuotaBytes: c.Spec.DiskBytes}
-	switch c.Spec.Workspace.Mode {
-	case "read-only", "read-write":
-		v.HostPath, v.ReadOnly = c.Spec.Workspace.Source, c.Spec.Workspace.Mode == "read-only"
+	if w := c.Spec.Workspace; !ownsVolume(w.Mode) {
+		v.HostPath, v.ReadOnly = w.Source, w.Mode == "read-only"
 		if st, err := os.Stat(v.HostPath); err != nil || !st.IsDir() {
 			return nil, fmt.Errorf("workspace source %s is no directory that can be read", v.HostPath)
 		}
-	default:
-		c.Workspace = filepath.Join(m.volumesDir(), c.ID)
-		v.HostPath = c.Workspace
-		if err := os.MkdirAll(v.HostPath, 0o700); err != nil {
-			return nil, err
-		}
-		if c.Spec.Workspace.Mode == "copy" {
-			if within(m.volumesDir(), c.Spec.Workspace.Source) || within(c.Spec.Workspace.Source, m.volumesDir()) {
-				return nil, fmt.Errorf("workspace source %s holds the host's own volumes (%s): copying it would copy itself", c.Spec.Workspace.Source, m.volumesDir())
-			}
-			if err := os.CopyFS(v.HostPath, os.DirFS(c.Spec.Workspace.Source)); err != nil && !os.IsExist(err) {
-				_ = os.RemoveAll(v.HostPath) // half a copy is nobody's work
-				return nil, fmt.Errorf("copy the workspace %s: %w", c.Spec.Workspace.Source, err)
-			}
-		}
-		if c.UID != 0 {
-			if err := chownTree(v.HostPath, int(c.UID)); err != nil {
-				return nil, err
-			}
-		}
+		return []*pluginv1.Volume{v}, nil
 	}
-	return []*pluginv1.Volume{v}, nil
+	v.HostPath = m.volumeDir(c)
+	return []*pluginv1.Volume{v}, m.makeVolume(c)
+}
+
+// ownsVolume says that a workspace is the mission's own: made for it, collected
+// and deleted after it.
+func ownsVolume(mode string) bool { return mode != "read-only" && mode != "read-write" }
+
+// volumeDir is the workspace, baseline what it began as.
+func (m *Manager) volumeDir(c *Cell) string { return filepath.Join(m.volumesDir(), c.ID) }
+func (m *Manager) baseline(c *Cell) string  { return m.volumeDir(c) + ".base" }
+
+func (m *Manager) makeVolume(c *Cell) error {
+	c.Workspace = m.volumeDir(c)
+	if err := os.MkdirAll(c.Workspace, 0o700); err != nil {
+		return err
+	}
+	if c.UID == 0 {
+		return nil
+	}
+	return os.Lchown(c.Workspace, int(c.UID), int(c.UID))
 }
 
 // within says that path is dir or lies below it.
@@ -64,21 +68,76 @@ func resolved(path string) string {
 	return filepath.Clean(path)
 }
 
-func chownTree(root string, uid int) error {
-	return filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+// Work says what there is to collect of a mission in its cell's workspace; ok is
+// false when nothing can be there.
+func (m *Manager) Work(c *Cell) (job result.Job, ok bool) {
+	if !ownsVolume(c.Spec.Workspace.Mode) {
+		return job, false
+	}
+	job = result.Job{MissionID: c.MissionID, CellID: c.ID, Generation: c.Generation,
+		Mode: c.Spec.Workspace.Mode, Source: c.Spec.Workspace.Source, Root: m.volumeDir(c)}
+	for _, uid := range []uint32{c.UID, c.CellFacts().GetUid()} {
+		if uid != 0 {
+			job.Owners = append(job.Owners, uid)
 		}
-		return os.Lchown(path, uid, uid)
-	})
+	}
+	if job.Mode == "copy" {
+		job.Baseline = m.baseline(c)
+		st, err := os.Stat(job.Root)
+		return job, err == nil && st.IsDir()
+	}
+	d, err := os.Open(job.Root)
+	if err != nil {
+		return job, false
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(1)
+	return job, len(names) > 0 || err != nil && !errors.Is(err, io.EOF)
 }
 
-// dropVolume removes a workspace in which the mission left nothing. One with
-// files in it is kept: it is the mission's work.
-func (m *Manager) dropVolume(c *Cell) {
-	if c.Workspace != "" {
-		_ = os.Remove(c.Workspace) // fails when it is not empty, as it should
+// dropVolume deletes a cell's workspace, whatever is in it. From its first step
+// on the workspace cannot be taken for one that is still whole.
+func (m *Manager) dropVolume(c *Cell) error {
+	if !ownsVolume(c.Spec.Workspace.Mode) {
+		return nil
 	}
+	gone := m.volumeDir(c) + ".gone"
+	if err := os.Rename(m.volumeDir(c), gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := removeTree(gone); err != nil { // of an attempt before
+			return err
+		}
+		if err := os.Rename(m.volumeDir(c), gone); err != nil {
+			return err
+		}
+	}
+	if err := removeTree(gone); err != nil {
+		return fmt.Errorf("delete the workspace of cell %s: %w", c.ID, err)
+	}
+	if err := os.Remove(m.baseline(c)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// removeTree deletes a tree; directories that their owner may not write to are
+// no hindrance.
+func removeTree(path string) error {
+	err := os.RemoveAll(path)
+	if err == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	root, rerr := os.OpenRoot(path)
+	if rerr != nil {
+		return err
+	}
+	_ = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_ = root.Chmod(p, 0o700)
+		}
+		return nil
+	})
+	_ = root.Close()
+	return os.RemoveAll(path)
 }
 
 // stageAgent copies the cell agent to dir/<sha256>, where a living cell's

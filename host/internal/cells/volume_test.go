@@ -26,8 +26,7 @@ func copyFrom(t *testing.T, m *Manager, source string) (*Cell, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = m.volume(c)
-	return c, err
+	return c, m.Fill(t.Context(), c)
 }
 
 func TestAWorkspaceIsNotCopiedIntoItself(t *testing.T) {
@@ -61,13 +60,16 @@ func TestACopiedWorkspace(t *testing.T) {
 	if err != nil || string(got) != "text" {
 		t.Errorf("copied file: %q, %v", got, err)
 	}
-	m.dropVolume(c)
-	if _, err := os.Stat(c.Workspace); err != nil {
-		t.Errorf("a workspace with files in it was removed: %v", err)
+	if err := m.dropVolume(c); err != nil {
+		t.Fatal(err)
 	}
-	if c, err := copyFrom(t, m, filepath.Join(source, "missing")); err == nil {
-		t.Errorf("copy of nothing gave %s", c.Workspace)
-	} else if _, err := os.Stat(c.Workspace); err == nil {
-		t.Error("half a copy was kept")
+	if _, err := os.Stat(c.Workspace); err == nil {
+		t.Error("the workspace of a cell that was destroyed is still there")
+	}
+	if _, err := copyFrom(t, m, filepath.Join(source, "missing")); err == nil || !strings.Contains(err.Error(), "no directory") {
+		t.Errorf("copy of nothing: %v", err)
+	}
+	if left, err := os.ReadDir(m.volumesDir()); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

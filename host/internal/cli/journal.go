@@ -72,15 +72,24 @@ func (a *app) needTask(args []string, command string) (string, error) {
 
 func (a *app) exportCommand() *cobra.Command {
 	var out string
+	var format exportFormat
 	cmd := &cobra.Command{
 		Use: "export [TASK]", Short: "export a task's journal as JSON lines", Args: cobra.MaximumNArgs(1),
 		Long: `Export a task's journal: one event per line with the exact hashed text of its
 payload, so that it can be verified without the host (airlock journal verify).
-A file appears only when the export is whole and its chain is right.`,
-		Example: "  airlock journal export m-abc123 -o m-abc123.jsonl && airlock journal verify m-abc123.jsonl",
+A file appears only when the export is whole and its chain is right.
+
+With --format decisions there is one line for each decision instead, with the six
+fields that other programs read and an evidence link; see docs/governance-export.md.`,
+		Example: "  airlock journal export m-abc123 -o m-abc123.jsonl && airlock journal verify m-abc123.jsonl\n" +
+			"  airlock journal export m-abc123 --format decisions --agent-id deployment-7",
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "-", "file to write, mode 0600 (- = standard output)")
+	format.flags(cmd, a.version)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := format.check(); err != nil {
+			return err
+		}
 		task, err := a.needTask(args, "journal export")
 		if err != nil {
 			return err
@@ -91,12 +100,12 @@ A file appears only when the export is whole and its chain is right.`,
 		}
 		defer done()
 		if out == "-" {
-			return named(c.export(cmd.Context(), task, cmd.OutOrStdout()), "task", task)
+			return named(format.write(cmd.Context(), c, task, cmd.OutOrStdout()), "task", task)
 		}
 		// Nothing half-written stays behind ^C.
 		ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
 		defer stop()
-		return exportFile(out, func(w io.Writer) error { return named(c.export(ctx, task, w), "task", task) })
+		return exportFile(out, func(w io.Writer) error { return named(format.write(ctx, c, task, w), "task", task) })
 	}
 	return cmd
 }

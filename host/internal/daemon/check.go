@@ -31,5 +31,5 @@ func CheckPlugins(ctx context.Context, cfg *config.Config) hcl.Diagnostics {
 		MapDiagnostics: config.MapDiagnostics,
 	})
 	defer c.Close(ctx)
-	return c.Check(ctx, cfg.Instances)
+	return c.Check(ctx, instances(cfg))
 }

@@ -65,6 +65,7 @@ type host struct {
 	log     hclog.Logger
 	store   *store.Store
 	heads   *heads.Log
+	sink    *heads.Sink // nil: there is no second place for heads
 	run     *runDir
 	trouble []string // what status says of the start
 	catalog *plugins.Catalog
@@ -111,7 +112,7 @@ func (h *host) openStore() error {
 	if err != nil {
 		return err
 	}
-	if h.heads, err = heads.Open(heads.Options{File: head.File, Key: key, Log: h.log.Named("heads")}); err != nil {
+	if h.heads, err = heads.Open(heads.Options{File: head.File, Key: key, Log: h.log.Named("heads"), Also: h.openSink(head.URL)}); err != nil {
 		return err
 	}
 	if h.store, err = store.Open(store.Options{Dir: h.cfg.DataDir, Log: h.log.Named("store"), Heads: h.heads}); err != nil {
@@ -310,6 +311,7 @@ func (h *host) close() error {
 	if h.heads != nil {
 		errs = append(errs, h.heads.Close())
 	}
+	h.closeSink()
 	if h.run != nil {
 		errs = append(errs, h.run.release())
 	}

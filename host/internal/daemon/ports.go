@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/airlock-host/airlock/host/internal/api"
 	"github.com/airlock-host/airlock/host/internal/engine"
@@ -54,6 +55,11 @@ func (h *host) ready() api.Readiness {
 	}
 	if err := h.heads.Err(); err != nil {
 		r.Heads = err.Error()
+	}
+	if h.sink != nil {
+		if err := h.sink.Err(); err != nil {
+			r.Heads = strings.TrimPrefix(r.Heads+"; "+err.Error(), "; ")
+		}
 	}
 	r.Trouble = h.trouble
 	for _, i := range instances(h.cfg) {

@@ -69,6 +69,7 @@ type Engine struct {
 	draining bool
 
 	logs      *logs
+	results   *results
 	warmTaken chan struct{} // cap 1: a warm cell was taken
 
 	capMu   sync.Mutex
@@ -86,6 +87,7 @@ func New(opts Options) *Engine {
 	e.gateRules.Store(opts.Rules)
 	e.noAgent = newAgent(config.Agent{Runtime: "harness", Invalid: "a harness task has no agent block"})
 	e.life, e.end = context.WithCancel(context.Background())
+	e.results = newResults(opts.Config.DataDir, opts.Now)
 	e.logs = newLogs(filepath.Join(opts.Config.DataDir, "sessions"))
 	for _, block := range opts.Config.Agents {
 		a := newAgent(block)
@@ -98,6 +100,9 @@ func New(opts Options) *Engine {
 // Start takes up the missions and cells of the host's earlier life. It returns
 // when every one of them is in somebody's hands, not when all have resumed.
 func (e *Engine) Start(ctx context.Context) error {
+	if err := e.results.store.Sweep(); err != nil {
+		e.log.Warn("what collections of files that were cut short have left could not be removed", "error", err)
+	}
 	if err := e.recover(ctx); err != nil {
 		return err
 	}

@@ -142,8 +142,13 @@ func (s *liveSession) ended(ctx context.Context, conn *cell.Conn, x *cellv1.Exit
 	if ctx.Err() != nil {
 		return false
 	}
+	end := endOf(x, result)
+	end.Artifacts = append(end.Artifacts, s.gather(ctx, conn)...)
+	if ctx.Err() != nil {
+		return false
+	}
 	err := s.a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
-		return m.Finish(s.gen, endOf(x, result))
+		return m.Finish(s.gen, end)
 	}, nil)
 	if err != nil {
 		return !errors.Is(err, ErrUnavailable)

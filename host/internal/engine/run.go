@@ -106,6 +106,9 @@ func (e *Engine) launch(a *actor) (*liveSession, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := e.opts.Cells.Fill(ctx, c); err != nil {
+		return nil, err
+	}
 	if len(c.Ref) == 0 {
 		if err := e.opts.Cells.Create(ctx, c); err != nil {
 			return nil, err

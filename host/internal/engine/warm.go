@@ -59,8 +59,7 @@ func (e *Engine) endWarm(ctx context.Context) {
 
 func (e *Engine) fillWarm(ctx context.Context, g *agent) {
 	sp := specOf(g.cfg).Cell
-	// A workspace is filled when a cell is made, so only empty ones can wait.
-	if g.cfg.Warm < 1 || sp.Workspace.Mode == "copy" {
+	if g.cfg.Warm < 1 {
 		return
 	}
 	if _, err := e.health(g); err != nil {
@@ -111,11 +110,20 @@ func (e *Engine) putCellRow(ctx context.Context, c *cells.Cell) error {
 }
 
 // endCell destroys a cell and drops its row. When the driver cannot do it now
-// the row says so, and the next start of the host tries again.
+// the row says so, and the next start of the host tries again. What an ended
+// mission changed in it is stored before.
 func (e *Engine) endCell(ctx context.Context, c *cells.Cell) {
+	unsettled := e.settleWork(ctx, c)
+	if unsettled != nil && ctx.Err() != nil {
+		return // the host goes; the row says where it stood
+	}
 	endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	err := e.opts.Cells.Destroy(endCtx, c)
+	c.Uncollected = unsettled != nil
+	err := unsettled
+	if err == nil {
+		err = e.opts.Cells.Destroy(endCtx, c)
+	}
 	if err == nil {
 		err = e.opts.Store.Commit(endCtx, store.Batch{DropCells: []string{c.ID}})
 	}

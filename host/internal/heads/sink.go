@@ -24,9 +24,9 @@ const (
 type SinkOptions struct {
 	// URL takes the posts.
 	URL string
-	// HostID names the host in each post.
-	HostID string
-	Log    hclog.Logger
+	// Host names the host in each post.
+	Host string
+	Log  hclog.Logger
 	// Gather is how long a record may wait for others; 0: 250 ms.
 	Gather time.Duration
 	// Timeout bounds one post; 0: 10 s.
@@ -63,7 +63,7 @@ type Sink struct {
 // each with its signature.
 type posted struct {
 	V       int               `json:"v"` // 1
-	HostID  string            `json:"host_id"`
+	Host    string            `json:"host"`
 	Records []json.RawMessage `json:"records"`
 }
 
@@ -228,7 +228,7 @@ func (s *Sink) send() bool {
 }
 
 func (s *Sink) post(ctx context.Context, batch []json.RawMessage) error {
-	body, err := json.Marshal(posted{V: 1, HostID: s.opts.HostID, Records: batch})
+	body, err := json.Marshal(posted{V: 1, Host: s.opts.Host, Records: batch})
 	if err != nil {
 		return err
 	}

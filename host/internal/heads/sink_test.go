@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -33,13 +34,20 @@ func newPlace(t *testing.T, key Key, mode string) *place {
 	p := &place{t: t, key: key, free: make(chan struct{}), heads: map[string]uint64{}}
 	p.mode.Store(&mode)
 	p.Server = httptest.NewServer(p)
-	t.Cleanup(p.Close)
+	t.Cleanup(func() {
+		p.CloseClientConnections()
+		p.Close()
+	})
 	return p
 }
 
 func (p *place) set(mode string) { p.mode.Store(&mode) }
 
 func (p *place) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(r.Body) // the server sees a caller go only then
+	if err != nil {
+		return
+	}
 	switch *p.mode.Load() {
 	case "500":
 		w.WriteHeader(http.StatusInternalServerError)
@@ -56,10 +64,10 @@ func (p *place) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var body struct {
 		V       int
-		HostID  string `json:"host_id"`
+		Host    string
 		Records []json.RawMessage
 	}
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil || body.V != 1 || body.HostID != "host-1" || len(body.Records) == 0 {
+	if err := json.Unmarshal(text, &body); err != nil || body.V != 1 || body.Host != "host-1" || len(body.Records) == 0 {
 		p.t.Errorf("posted was %+v (%v)", body, err)
 	}
 	p.mu.Lock()
@@ -88,7 +96,7 @@ func (p *place) has(task string) uint64 {
 // sinkRig is a log of heads with a second place.
 func sinkRig(t *testing.T, key Key, dir, to string, queue int) (*Log, *Sink) {
 	t.Helper()
-	s := OpenSink(SinkOptions{URL: to, HostID: "host-1", Gather: time.Millisecond, Wait: time.Millisecond, Timeout: time.Minute, Queue: queue})
+	s := OpenSink(SinkOptions{URL: to, Host: "host-1", Gather: time.Millisecond, Wait: time.Millisecond, Timeout: time.Minute, Queue: queue})
 	l, err := Open(Options{File: file1(dir), Key: key, Interval: time.Millisecond, Also: s.Offer})
 	if err != nil {
 		t.Fatal(err)

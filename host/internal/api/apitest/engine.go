@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"sort"
 	"strconv"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/mission"
+	"github.com/airlock-host/airlock/host/internal/result"
 	"github.com/airlock-host/airlock/host/internal/session"
 	"github.com/airlock-host/airlock/host/internal/store"
 )
@@ -293,6 +295,23 @@ func (e *Engine) Mission(_ context.Context, id string) (mission.View, error) {
 func (e *Engine) Peek(id string) (mission.View, bool) {
 	v, err := e.Mission(context.Background(), id)
 	return v, err == nil && !v.State.Terminal()
+}
+
+// Results keeps what missions changed; a test may collect into it.
+func (e *Engine) Results() *result.Store {
+	return &result.Store{Dir: filepath.Join(e.dir, "results")}
+}
+
+// Files finds what a mission changed.
+func (e *Engine) Files(ctx context.Context, id string) (*result.Stored, error) {
+	v, err := e.Mission(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !v.State.Terminal() {
+		return nil, fmt.Errorf("the mission is %s: %w", v.State, engine.ErrConflict)
+	}
+	return e.Results().Open(id)
 }
 
 // Stopping knows of no stop that is not journalled.

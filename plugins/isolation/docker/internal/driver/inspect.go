@@ -71,6 +71,10 @@ func (b *box) oomKills() uint64 {
 	return g.OOMKills()
 }
 
+// unknownExit is the code that the engine gives a container whose end it has not
+// seen; the cell agent itself never ends with it.
+const unknownExit = 255
+
 // why says why a cell has ended, from what the engine has kept.
 func (b *box) why() (pluginv1.ExitReason, string) {
 	code := b.state.ExitCode
@@ -93,6 +97,8 @@ func (b *box) why() (pluginv1.ExitReason, string) {
 		return pluginv1.ExitReason_EXIT_REASON_KILLED, fmt.Sprintf("the cell agent was ended by signal %d (%v) from outside%s", int(sig), sig, at)
 	case b.state.Error != "":
 		return pluginv1.ExitReason_EXIT_REASON_LOST, b.state.Error
+	case code == unknownExit:
+		return pluginv1.ExitReason_EXIT_REASON_LOST, "it ended while the engine was away, which does not know how" + at
 	}
 	return pluginv1.ExitReason_EXIT_REASON_EXITED, fmt.Sprintf("the cell agent ended with code %d%s", code, at)
 }

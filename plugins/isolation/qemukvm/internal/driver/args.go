@@ -30,7 +30,8 @@ func byPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 // parts are the files of a VM.
 type parts struct {
 	kernel, initrd, root, upper *os.File
-	link, ctl, qmp              *os.File // listening sockets
+	ctl, qmp                    *os.File   // listening sockets
+	links                       []*os.File // likewise, one for each connection to the agent
 	volumes                     []*os.File
 	incoming                    *os.File // the state to restore; nil = boot
 }
@@ -68,11 +69,14 @@ func commandLine(e *engine, c choice, s size, id string, p parts) *line {
 			"-device", "virtio-blk-pci,drive="+d.name+",serial="+d.name)
 	}
 	l.add("-device", "virtio-serial-pci,id=ports,max_ports=31")
-	l.port(p.link, "link", "airlock.link", 1)
-	l.port(p.ctl, "ctl", "airlock.ctl", 2)
+	l.port(p.ctl, "ctl", "airlock.ctl", 1)
+	for i, f := range p.links {
+		name := "link" + strconv.Itoa(i)
+		l.port(f, name, "airlock."+name, 2+i)
+	}
 	for i, v := range p.volumes {
 		name := "vol" + strconv.Itoa(i)
-		l.port(v, name, volumePort(i), 3+i)
+		l.port(v, name, volumePort(i), 2+len(p.links)+i)
 	}
 	l.add("-chardev", listening(l.pass(p.qmp), "qmp"), "-mon", "chardev=qmp,mode=control")
 	if p.incoming == nil {

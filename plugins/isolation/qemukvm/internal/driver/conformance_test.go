@@ -12,12 +12,16 @@ import (
 // These run the kit that third parties get, against a real driver process and
 // real VMs.
 
+// atOnce is what two processors that emulate others boot in reasonable time.
+const atOnce = 4
+
 func TestConformance(t *testing.T) {
 	needVM(t)
 	r := newRig(t, nil)
 	o := conformance.Options{
 		UID: 71234, GID: 71234, AgentBinary: built.agent, AgentSHA256: built.sum, Dir: r.dir, HostID: r.host,
 		Features: (&Driver{}).Describe().GetFeatures(), Restart: r.restart, Timeout: 5 * time.Minute,
+		AtOnce: atOnce, ShareCell: true,
 	}
 	if only := os.Getenv("AIRLOCK_TEST_ONLY"); only != "" {
 		o.Only = strings.Split(only, ",")

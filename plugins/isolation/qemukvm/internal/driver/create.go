@@ -231,6 +231,7 @@ func (v *start) run(ctx context.Context, c choice) (err error) {
 		}
 	}()
 	// The record comes before everything that it would have to find again.
+	r.Marker = rand.Text()
 	if err := in.open(r); err != nil {
 		return plugin.Unavailable("%v", err)
 	}
@@ -325,8 +326,14 @@ func (v *start) launch(c choice) (*child, error) {
 	sockets := []struct {
 		to   **os.File
 		path string
-	}{{&p.link, filepath.Join(run, helper.LinkSocket)}, {&p.ctl, filepath.Join(dir, ctlSocket)}, {&p.qmp, filepath.Join(dir, qmpSocket)}}
-	p.volumes = make([]*os.File, len(r.Volumes))
+	}{{&p.ctl, filepath.Join(dir, ctlSocket)}, {&p.qmp, filepath.Join(dir, qmpSocket)}}
+	p.links, p.volumes = make([]*os.File, helper.Links), make([]*os.File, len(r.Volumes))
+	for i := range p.links {
+		sockets = append(sockets, struct {
+			to   **os.File
+			path string
+		}{&p.links[i], filepath.Join(run, helper.LinkSocket(i))})
+	}
 	for i := range p.volumes {
 		sockets = append(sockets, struct {
 			to   **os.File
@@ -365,7 +372,7 @@ func (v *start) launch(c choice) (*child, error) {
 		p.incoming = f
 	}
 	line := commandLine(in.engine, c, r.Size, r.CellID, p)
-	vm, err := spawn(in.engine.program, append([]string{in.engine.program}, line.args...), line.files, r.Groups, r.User, filepath.Join(dir, qemuLog))
+	vm, err := spawn(in.engine.program, append([]string{in.engine.program}, line.args...), line.files, r.Groups, r.User, r.Marker, filepath.Join(dir, qemuLog))
 	if err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}

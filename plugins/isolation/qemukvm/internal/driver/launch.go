@@ -22,9 +22,12 @@ type child struct {
 	state *os.ProcessState
 }
 
+// markerEnv is the variable that holds a record's marker.
+const markerEnv = "AIRLOCK_VM_MARKER"
+
 // spawn starts a process in the cell's groups, as the cell's user, with an
 // empty network. It outlives the driver: no death signal, a session of its own.
-func spawn(path string, args []string, files []*os.File, group *cgroup.Group, user ids, logFile string) (*child, error) {
+func spawn(path string, args []string, files []*os.File, group *cgroup.Group, user ids, marker, logFile string) (*child, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -36,7 +39,7 @@ func spawn(path string, args []string, files []*os.File, group *cgroup.Group, us
 	}
 	defer out.Close()
 	cmd := &exec.Cmd{
-		Path: path, Args: args, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Stdin: null, Stdout: out, Stderr: out, ExtraFiles: files,
+		Path: path, Args: args, Env: []string{"PATH=/usr/bin:/bin", markerEnv + "=" + marker}, Dir: "/", Stdin: null, Stdout: out, Stderr: out, ExtraFiles: files,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if os.Geteuid() == 0 {

@@ -44,6 +44,10 @@ type handle struct {
 // record is what the state directory holds of a cell.
 type record struct {
 	handle
+	// Marker is in the environment of every process of the cell, and written
+	// down before the first one: it finds what was started by a driver that
+	// died before it could write down whom.
+	Marker string `json:"marker,omitempty"`
 	// Ready says that Create has finished.
 	Ready  bool              `json:"ready"`
 	Labels map[string]string `json:"labels,omitempty"`

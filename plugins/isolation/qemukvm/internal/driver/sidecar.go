@@ -53,7 +53,7 @@ func (in *instance) startHelper(r *record, link *os.File, load bool) (*child, er
 	}
 	open.add(run)
 	return spawn("/proc/self/exe", []string{"airlock-isolation-" + Name, helper.Argument}, helper.Files(file, link, run, dirs),
-		r.Groups, r.User, filepath.Join(in.cellDir(r.CellID), helperLog))
+		r.Groups, r.User, r.Marker, filepath.Join(in.cellDir(r.CellID), helperLog))
 }
 
 // keepHelper starts the helper of a living cell anew when it has died.

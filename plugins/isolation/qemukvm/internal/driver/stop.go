@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -108,6 +109,16 @@ func (d *Driver) end(ctx context.Context, r *record) (*pluginv1.Proof, error) {
 		method = pluginv1.ProofMethod_PROOF_METHOD_VM_GONE
 		seen = append(seen, fmt.Sprintf("%s, pid %d, is gone by its pidfd", p.name, p.id.PID))
 	}
+	if r.Marker != "" && (r.VM.PID == 0 || r.Helper.PID == 0) {
+		n, err := killMarked(ctx, r.Marker)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			method = pluginv1.ProofMethod_PROOF_METHOD_VM_GONE
+			seen = append(seen, fmt.Sprintf("%d processes that bear its mark are gone by their pidfds", n))
+		}
+	}
 	if r.Groups.Tracks() {
 		if err := r.Groups.Kill(ctx); err != nil {
 			return nil, plugin.Unavailable("kill the cell: %v", err)
@@ -121,6 +132,30 @@ func (d *Driver) end(ctx context.Context, r *record) (*pluginv1.Proof, error) {
 		seen = append(seen, "no process of it was ever started, as far as its record says")
 	}
 	return d.proof(method, strings.Join(seen, "; ")), nil
+}
+
+// killMarked kills every process that was started with a marker.
+func killMarked(ctx context.Context, marker string) (n int, err error) {
+	pids, err := proc.WithEnv(markerEnv + "=" + marker)
+	if err != nil {
+		return 0, fmt.Errorf("look for processes of the cell: %w", err)
+	}
+	for _, pid := range pids {
+		id, err := proc.Identify(pid)
+		if err != nil {
+			continue // it is gone
+		}
+		// The pid could be another process's by now, but for this look.
+		again, err := proc.WithEnv(markerEnv + "=" + marker)
+		if err != nil || !slices.Contains(again, pid) {
+			continue
+		}
+		if err := kill(ctx, id); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 func (d *Driver) proof(m pluginv1.ProofMethod, detail string) *pluginv1.Proof {

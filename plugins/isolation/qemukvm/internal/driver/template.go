@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -93,6 +94,7 @@ func (v *start) template(ctx context.Context, c choice, file string) error {
 		return err
 	}
 	defer free()
+	v.r.Marker = rand.Text()
 	if err := v.in.open(v.r); err != nil {
 		return err
 	}

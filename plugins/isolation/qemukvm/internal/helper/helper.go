@@ -41,11 +41,16 @@ const (
 	firstFD    = 6 // the volumes' directories, in order
 )
 
-// Names in the run directory.
-const (
-	LinkSocket = "link.sock"  // the link's port of the VM
-	SavedFiles = "files.json" // what Save of the files has written, at SIGTERM
-)
+// SavedFiles is the name in the run directory of what Save of the files has
+// written, at SIGTERM.
+const SavedFiles = "files.json"
+
+// Links is how many ports a VM has for its link: one for the connection that
+// counts, one for whoever wants to take its place.
+const Links = 2
+
+// LinkSocket is the socket of a link's port.
+func LinkSocket(i int) string { return "link" + strconv.Itoa(i) + ".sock" }
 
 // VolumeSocket is the socket of a volume's port.
 func VolumeSocket(i int) string { return "vol" + strconv.Itoa(i) + ".sock" }
@@ -172,7 +177,7 @@ func (v *vm) serve(listener net.Listener, servers []*files.Server) error {
 			}
 		})
 	}
-	wg.Go(func() { v.relay(ctx, listener); cancel() })
+	wg.Go(func() { (&relay{reach: v.reach}).serve(ctx, listener); cancel() })
 	wg.Go(func() { v.watch(ctx); cancel() })
 	<-ctx.Done()
 	_ = listener.Close()
@@ -212,7 +217,7 @@ func (v *vm) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		_, err := os.Lstat(filepath.Join(v.dir, LinkSocket))
+		_, err := os.Lstat(filepath.Join(v.dir, LinkSocket(0)))
 		switch {
 		case err == nil:
 			missed = time.Time{}
