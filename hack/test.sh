@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 json=$(mktemp)
 trap 'rm -f "$json"' EXIT
-export AIRLOCK_REQUIRE="${AIRLOCK_REQUIRE:-host}" AIRLOCK_BIN="$PWD/bin" AIRLOCK_RACE=1
+export AIRLOCK_REQUIRE="${AIRLOCK_REQUIRE:-qemu,docker,host}" AIRLOCK_BIN="$PWD/bin" AIRLOCK_RACE=1
 start=$(date +%s)
 status=0
 CGO_ENABLED=1 gotestsum --format pkgname --format-hide-empty-pkg --jsonfile "$json" -- \

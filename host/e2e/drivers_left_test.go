@@ -1,3 +1,5 @@
+//go:build drivers
+
 package e2e
 
 import (

@@ -1,3 +1,5 @@
+//go:build drivers
+
 package e2e
 
 import (
@@ -38,6 +40,8 @@ type driverNeeds struct {
 }
 
 var needs driverNeeds
+
+var _ = func() bool { closeNeeds = needs.close; return true }()
 
 // get ends a test that cannot have a real dockerd and a real QEMU.
 func (n *driverNeeds) get(t *testing.T) *driverNeeds {
@@ -271,7 +275,7 @@ func TestTheDriversAreEqual(t *testing.T) {
 		{"killed", "kill -9 $$", "failed", "signal", 137, ""},
 		{"terminated", "kill -15 $$", "failed", "signal", 143, ""},
 		{"much", much, "done", "", 0, string(expected)},
-		{"network", "busybox wget -q -T 20 -O - " + site + " 2>/dev/null; echo $?; grep -c : /proc/net/dev; env | grep -ic proxy=", "failed", "non_zero_exit", 1, "1\r\n1\r\n0\r\n"},
+		{"network", "busybox wget -q -O - " + site + " 2>/dev/null; echo $?; grep -c : /proc/net/dev; env | grep -ic proxy=", "failed", "non_zero_exit", 1, "1\r\n1\r\n0\r\n"},
 		{"place", "pwd; tty >/dev/null && stty size; umask; ulimit -c; echo $TERM", "done", "", 0, ""},
 	}
 	var mu sync.Mutex
@@ -404,6 +408,7 @@ func (r *rig) askedAndAnswered(place string) {
 func (r *rig) resized(place string) {
 	id := "resized-" + place
 	r.dispatchTo(place, id, `stty size; trap 'echo winch' WINCH; until [ "$(stty size)" = "43 132" ]; do sleep 0.05; done; stty size`)
+	r.reaches(id, "running")
 	r.until("it has seen its terminal", func() bool { return len(r.output(id)) > 0 })
 	d := websocket.Dialer{NetDialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(r.dir, "run", "airlock.sock"))

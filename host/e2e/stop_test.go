@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -282,4 +283,100 @@ func TestAHarnessTaskComesBackStopped(t *testing.T) {
 		t.Error("no decision after the restart")
 	}
 	r.verify("x")
+}
+
+// TestAStopIsNotLostToARestart: whichever of the two comes last, a stop that was
+// answered as such holds.
+func TestAStopIsNotLostToARestart(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	r := issuerRig(t, "", map[string]*issuer{"bank": i})
+	h := r.openTask("race", nil)
+	h.stop("30")
+	for n := range 15 {
+		var wg sync.WaitGroup
+		wg.Go(func() { r.send("/tasks/race/control", map[string]any{"action": "restart"}) })
+		var receipt map[string]any
+		wg.Go(func() { receipt = h.stop("30") })
+		wg.Wait()
+		if receipt["final"] != true {
+			t.Fatalf("round %d: the stop was answered with %v", n, receipt)
+		}
+		// The restart may have come after the stop; then the task runs, and is
+		// stopped again here. It must never run with a stop answered after it.
+		if s := r.task("race"); s.State == "RUNNING" {
+			kinds := r.journal("race")
+			last := ""
+			for _, k := range kinds {
+				if k == "stop" || k == "restarted" {
+					last = k
+				}
+			}
+			if last != "restarted" {
+				t.Fatalf("round %d: the task runs behind a stop", n)
+			}
+			h.stop("30")
+		}
+	}
+	r.verify("race")
+}
+
+// TestAStopGoesOnAfterAKilledHost: a stop whose ladder was cut short is carried
+// on at the next start, and what ran is left open.
+func TestAStopGoesOnAfterAKilledHost(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	r := issuerRig(t, "", map[string]*issuer{"bank": i})
+	h := r.openTask("cut", nil)
+	d, _ := h.propose("p", "refund", small, 0)
+	if _, refused := h.dispatch(d, "refund", small); refused != "" {
+		t.Fatal(refused)
+	}
+	gate := make(chan struct{})
+	i.mu.Lock()
+	i.block = gate
+	i.mu.Unlock()
+	h.stop("0")
+	r.end(syscall.SIGKILL)
+	close(gate)
+	i.mu.Lock()
+	i.block, i.denied = nil, map[string]bool{}
+	i.mu.Unlock()
+	r.start()
+	r.until("the issuer is asked", func() bool { return i.denies("cut") })
+	r.until("the call is left open", func() bool { s := r.task("cut"); return len(s.Unresolved) == 1 && len(s.Running) == 0 })
+	r.verify("cut")
+}
+
+// TestAccessIsBounded: an agent cannot record so much that a revocation would
+// not fit into a request any more.
+func TestAccessIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, settings{})
+	h := r.openTask("much", nil)
+	code, a := h.call("POST", "/access", map[string]any{"kind": "session", "issuer": "bank", "ref": strings.Repeat("x", 5000)})
+	if code != http.StatusBadRequest {
+		t.Errorf("a ref of 5000 bytes: %d %v", code, a)
+	}
+}
+
+// TestAHarnessTaskCanBeEnded: a stop leaves it restartable, an abort does not.
+func TestAHarnessTaskCanBeEnded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, settings{})
+	h := r.openTask("end", nil)
+	h.stop("30")
+	if code := r.call("POST", "/api/v1/missions/end/abort", map[string]any{}, nil); code/100 != 2 {
+		t.Fatalf("abort: %d", code)
+	}
+	r.until("the task has ended", func() bool {
+		var m struct {
+			State string `json:"state"`
+		}
+		return r.call("GET", "/api/v1/missions/end", nil, &m) == http.StatusOK && m.State == "aborted"
+	})
+	if code, _ := r.send("/tasks/end/control", map[string]any{"action": "restart"}); code != http.StatusConflict {
+		t.Errorf("restart of an ended task: %d", code)
+	}
+	r.verify("end")
 }

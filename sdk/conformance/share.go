@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	cellv1 "github.com/airlock-host/airlock/proto/airlock/cell/v1"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
 
@@ -38,14 +39,11 @@ func (k *kit) again(ctx context.Context) (*place, error) {
 		return nil, fmt.Errorf("the cell that checks share: %w", err)
 	}
 	for _, s := range p.conn.Hello().GetSessions() {
-		if s.GetExited() != nil {
-			continue
-		}
-		if err := p.conn.Kill(ctx, s.GetSessionId(), 0, 0); err != nil {
-			return nil, fmt.Errorf("the cell that checks share: kill what a check has left: %w", err)
+		if err := p.forget(ctx, s); err != nil {
+			return nil, fmt.Errorf("the cell that checks share: a session that a check has left: %w", err)
 		}
 	}
-	// Their ends come now, and belong to no check.
+	// What else has happened belongs to no check.
 	_ = p.conn.Close()
 	left, err := os.ReadDir(p.work)
 	for _, e := range left {
@@ -55,6 +53,20 @@ func (k *kit) again(ctx context.Context) (*place, error) {
 		return nil, fmt.Errorf("the cell that checks share: %w", err)
 	}
 	return p, p.dial(ctx)
+}
+
+// forget ends a session, and lets the agent forget it.
+func (p *place) forget(ctx context.Context, s *cellv1.SessionState) error {
+	id := s.GetSessionId()
+	if s.GetExited() == nil {
+		if err := p.conn.Kill(ctx, id, 0, 0); err != nil {
+			return err
+		}
+		if _, err := (&session{p, id}).exited(ctx); err != nil {
+			return err
+		}
+	}
+	return p.conn.AckExit(ctx, id)
 }
 
 // hold keeps a cell for the checks to come.

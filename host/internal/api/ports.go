@@ -28,6 +28,8 @@ type Engine interface {
 	// Stopping is the stop whose latch is set and since when; it never waits.
 	Stopping(missionID string) (mission.Stop, time.Time, bool)
 	Abort(ctx context.Context, missionID, actor, by, reason string) error
+	// AbortForGood is Abort after which a harness task cannot be restarted.
+	AbortForGood(ctx context.Context, missionID, actor, by, reason string) error
 	Answer(ctx context.Context, hitlID, actor, text string) error
 	Mission(ctx context.Context, id string) (mission.View, error)
 	Missions(ctx context.Context, f store.MissionFilter) (views []mission.View, next string, err error)

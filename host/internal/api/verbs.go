@@ -47,7 +47,7 @@ func (s *Server) resumeMission(w http.ResponseWriter, r *http.Request, op *Opera
 
 func (s *Server) abortMission(w http.ResponseWriter, r *http.Request, op *Operator) error {
 	return s.change(w, r, op, func(ctx context.Context, id, reason string) error {
-		return s.opts.Engine.Abort(ctx, id, op.Name, byOperator, reason)
+		return s.opts.Engine.AbortForGood(ctx, id, op.Name, byOperator, reason)
 	})
 }
 

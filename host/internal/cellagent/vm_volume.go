@@ -125,7 +125,7 @@ func (v *volume) answers() {
 		v.mu.Lock()
 		v.failAll()
 		v.mu.Unlock()
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return
 		}
 	}

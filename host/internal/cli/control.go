@@ -103,6 +103,11 @@ func showReceipt(w io.Writer, text []byte, task string, asJSON bool) error {
 			Result string `json:"result"`
 			Detail string `json:"detail"`
 		} `json:"issuers"`
+		Isolation struct {
+			Driver string `json:"driver"`
+			Result string `json:"result"`
+			Detail string `json:"detail"`
+		} `json:"isolation"`
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
 		return err
@@ -120,6 +125,9 @@ func showReceipt(w io.Writer, text []byte, task string, asJSON bool) error {
 	if n := len(r.Running); n > 0 {
 		line(w, "running", fmt.Sprintf("%d calls were admitted before; what they did is not undone", n))
 	}
+	if r.Isolation.Result != "" {
+		line(w, "proof", strings.TrimSpace(strings.Join([]string{proofWords(r.Isolation.Result), r.Isolation.Detail}, ": ")))
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Issuers)) {
 		line(w, "issuer", strings.TrimSpace(name+" "+r.Issuers[name].Result+" "+r.Issuers[name].Detail))
 	}
@@ -131,7 +139,7 @@ func showReceipt(w io.Writer, text []byte, task string, asJSON bool) error {
 	case r.Access == "partial_failure":
 		line(w, "access", "NOT all of it is revoked: an issuer failed")
 	case r.Access == "not_configured":
-		line(w, "access", "no issuer is configured: only the dispatch of this task was stopped")
+		line(w, "access", "no issuer is configured: nothing was revoked anywhere")
 	default:
 		line(w, "access", r.Access)
 	}
@@ -139,4 +147,26 @@ func showReceipt(w io.Writer, text []byte, task string, asJSON bool) error {
 		line(w, "audit error", *r.Audit)
 	}
 	return failed
+}
+
+// proofWords says in words what a receipt's proof means.
+func proofWords(result string) string {
+	switch result {
+	case "cgroup_empty":
+		return "nothing of the cell runs (its control group is empty)"
+	case "pid_namespace_gone":
+		return "nothing of the cell runs (its pid namespace is gone)"
+	case "engine_exited":
+		return "nothing of the cell runs (the engine says so, and its control group is gone)"
+	case "vm_gone":
+		return "nothing of the cell runs (its VM is gone)"
+	case "subreaper_sweep":
+		return "nothing of the cell was found any more"
+	case "nothing_started":
+		return "nothing had been started"
+	case "outside":
+		return "the agent runs outside of any cell"
+	default:
+		return "NOT proven that nothing runs (" + result + ")"
+	}
 }

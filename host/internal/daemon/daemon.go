@@ -38,6 +38,7 @@ const (
 	gcPercent    = 50              // an idle host is small; see host_idle_rss_mb
 	flushTimeout = 5 * time.Second // rulings 5
 	grace        = 2 * time.Second // for requests that run at the end
+	endTimeout   = 20 * time.Second
 )
 
 // Options of a host.
@@ -47,6 +48,9 @@ type Options struct {
 	Log       hclog.Logger
 	// Up is called once the host listens and its missions are taken up.
 	Up func(Addresses)
+	// EndMissions aborts every mission at the end instead of suspending it: its
+	// data goes with the host (airlock dev).
+	EndMissions bool
 	// Reload reads the configuration again; nil: this host cannot.
 	Reload func(ctx context.Context) (any, error)
 }
@@ -229,6 +233,9 @@ func (h *host) serve(ctx context.Context) error {
 
 // suspend is the planned shutdown.
 func (h *host) suspend() error {
+	if h.opts.EndMissions {
+		h.endMissions()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	if err := h.engine.Suspend(ctx); err != nil {
@@ -238,6 +245,15 @@ func (h *host) suspend() error {
 		h.log.Warn("some events could not be delivered; they are sent at the next start", "error", err)
 	}
 	return nil
+}
+
+// endMissions aborts what runs and waits until its cells are gone.
+func (h *host) endMissions() {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	if err := h.engine.AbortAll(ctx, "airlock", "the host ends, and its data with it"); err != nil {
+		h.log.Error("not every mission could be ended", "error", err)
+	}
 }
 
 func (h *host) newAPI(l *listeners) (*api.Server, error) {

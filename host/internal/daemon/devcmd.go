@@ -108,7 +108,7 @@ func runDev(ctx context.Context, o devOptions, out, errOut io.Writer) error {
 	up := make(chan Addresses, 1)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Options{Config: cfg, CellAgent: o.cellAgent, Log: log, Up: func(a Addresses) { up <- a }})
+		ended <- Run(ctx, Options{Config: cfg, CellAgent: o.cellAgent, Log: log, EndMissions: true, Up: func(a Addresses) { up <- a }})
 	}()
 	select {
 	case err := <-ended:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/airlock-host/airlock/host/internal/api"
@@ -62,6 +63,9 @@ func (h *host) ready() api.Readiness {
 		}
 	}
 	r.Trouble = h.trouble
+	if h.engine != nil && h.engine.Draining() {
+		r.Trouble = append(slices.Clone(r.Trouble), "the host drains: it takes no new missions until it is started again")
+	}
 	for _, i := range instances(h.cfg) {
 		reason := ""
 		if _, err := h.catalog.Capabilities(i.Ref()); err != nil {

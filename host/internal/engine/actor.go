@@ -117,8 +117,12 @@ func (a *actor) setLatch() bool {
 func (a *actor) clearLatch() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.m.Latched() { // stopped again already
+		return
+	}
 	a.arm()
 	a.stopWish.Store(nil)
+	a.unwritten.Clear()
 	a.latch.Store(false)
 	a.eng.restoreDial(a.id)
 }
@@ -163,6 +167,9 @@ func (a *actor) commit(decide decision, extra func(next *mission.Mission, b *sto
 
 // commitLocked is commit for a caller that holds the lock.
 func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, b *store.Batch) error) error {
+	if a.quarantined.Load() != nil { // nothing is appended (rulings 43)
+		return quarantinedError(a)
+	}
 	facts, err := decide(&a.m)
 	if err != nil {
 		return err
@@ -309,9 +316,14 @@ func (a *actor) overlay(s *governance.Status) {
 		s.State = "STOPPED"
 	}
 	s.Running = slices.DeleteFunc(s.Running, func(c governance.Call) bool { _, over := a.gone.Load(c.InvocationID); return over })
+	m := a.state()
 	for i, p := range s.Pending {
-		if p.Args == nil {
-			s.Pending[i].Args = json.RawMessage("null")
+		if p.Args != nil {
+			continue
+		}
+		s.Pending[i].Args = json.RawMessage("null")
+		if q, ok := m.Question(p.DecisionID); ok && json.Valid([]byte(q.Context)) {
+			s.Pending[i].Args = json.RawMessage(q.Context) // redacted, as the human was shown
 		}
 	}
 }

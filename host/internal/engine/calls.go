@@ -270,8 +270,20 @@ func ended(m *mission.Mission, invocationID string) (InvocationState, error) {
 	return InvocationState{}, fmt.Errorf("invocation %q: %w", invocationID, ErrNotFound)
 }
 
+// Limits of recorded access, so that what a stop must name always fits into one
+// request to an issuer.
+const (
+	maxAccess     = 1000
+	maxAccessText = 1 << 10
+)
+
 // RecordAccess records access that a stop must cut.
 func (e *Engine) RecordAccess(ctx context.Context, taskID string, acc governance.Access) error {
+	for name, text := range map[string]string{"issuer": acc.Issuer, "ref": acc.Ref, "parent": acc.Parent} {
+		if len(text) > maxAccessText {
+			return fmt.Errorf("%s must have at most %d bytes, it has %d: %w", name, maxAccessText, len(text), ErrInvalid)
+		}
+	}
 	a, err := e.task(ctx, taskID)
 	if err != nil {
 		return err
@@ -279,6 +291,9 @@ func (e *Engine) RecordAccess(ctx context.Context, taskID string, acc governance
 	return a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
 		if g := e.guard(a, m); g.Stopped {
 			return nil, &governance.Refused{Code: governance.CodeStopped, Detail: "the task is stopped"}
+		}
+		if len(m.Task.Access) >= maxAccess {
+			return nil, &governance.Refused{Code: governance.CodeTooMany, Detail: fmt.Sprintf("a task can hold %d sessions and delegations, which a stop must be able to cut", maxAccess)}
 		}
 		return []mission.Fact{governance.Granted{V: 1, Issuer: acc.Issuer, Access: &acc}}, nil
 	}, nil)

@@ -16,6 +16,13 @@ import (
 // ErrInvalid says that a proposal is not well formed; the text names the place.
 var ErrInvalid = errors.New("invalid")
 
+// maxName is the longest tool name, in bytes.
+const maxName = 512
+
+// maxKept are the largest arguments that are stored with a decision, in bytes;
+// larger ones are held in memory only.
+const maxKept = 16 << 10
+
 // maxHistory is how many calls a condition can look back on.
 const maxHistory = 50
 
@@ -42,8 +49,11 @@ func (e *Engine) rules() *gate.Rules { return e.gateRules.Load() }
 
 // prepare checks a proposal's form.
 func (e *Engine) prepare(p Proposal) (call, error) {
-	if p.Tool == "" {
+	switch {
+	case p.Tool == "":
 		return call{}, fmt.Errorf("tool_name must not be empty: %w", ErrInvalid)
+	case len(p.Tool) > maxName || len(p.ProposalID) > 4*maxID:
+		return call{}, fmt.Errorf("tool_name may have %d bytes and proposal_id %d: %w", maxName, 4*maxID, ErrInvalid)
 	}
 	args, err := gate.Canonical(p.Args)
 	if err != nil {
@@ -85,7 +95,7 @@ func (e *Engine) record(m *mission.Mission, c call, v gate.Verdict, intent *gove
 		args = c.args
 	}
 	shown := rules.Redact(c.Tool, c.args)
-	j := judgement{args: args, kept: string(shown) == string(c.args) && string(rules.Redact(c.Tool, args)) == string(args)}
+	j := judgement{args: args, kept: len(args) <= maxKept && string(shown) == string(c.args) && string(rules.Redact(c.Tool, args)) == string(args)}
 	j.proposed = governance.Proposed{ProposalID: c.ProposalID, Tool: c.Tool, Args: shown, ArgsDigest: c.digest,
 		Provenance: c.Provenance, Parent: c.Parent, Metadata: c.Metadata}
 	id := newUUID()

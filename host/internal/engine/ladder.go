@@ -33,44 +33,69 @@ type stopWish struct {
 // also cuts the mission off at the host; then its tombstone and the latch in the
 // cell agent; then the journal, with the facts that belong before the stop.
 func (e *Engine) stopWith(a *actor, s mission.Stop, first ...mission.Fact) error {
-	if err := e.latch(a, s); err != nil {
+	if a.quarantined.Load() != nil {
+		return quarantinedError(a)
+	}
+	own, err := e.latch(a, s)
+	if err != nil {
 		return err
 	}
 	m := a.state()
 	if w := a.stopWish.Load(); w != nil {
-		w.once.Do(func() {
-			w.first = e.hold(a, m, w)
-			close(w.held)
-		})
+		e.holdOnce(a, m, w)
 	}
-	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+	err = a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
 		w := a.stopWish.Load()
-		if w == nil {
-			return nil, nil // it came back stopped
+		if w == nil || !a.latch.Load() {
+			w = own // it came back stopped, or was restarted meanwhile
 		}
 		facts, err := m.StopNow(w.stop)
 		if len(facts) > 0 {
+			a.stopWish.Store(w)
 			facts = append(first, facts...)
 		}
 		return facts, err
 	}, nil)
+	if now := a.settled(); now.Latched() {
+		a.setLatch() // a restart may have cleared it
+		if w := a.stopWish.Load(); w != nil {
+			e.holdOnce(a, m, w)
+		}
+	}
 	if m.Harness {
-		e.goRun(func(ctx context.Context) { e.ladder(ctx, a) })
+		e.goRun(func(ctx context.Context) {
+			if !e.ladder(ctx, a) && ctx.Err() == nil { // a restart came in between: the stop holds
+				_ = e.stopWith(a, s)
+			}
+		})
 	}
 	return err
 }
 
-// latch sets the stop latch, in memory; it never waits.
-func (e *Engine) latch(a *actor, s mission.Stop) error {
+// latch sets the stop latch, in memory; it never waits. It gives the caller's own
+// wish, which holds unless an older one does.
+func (e *Engine) latch(a *actor, s mission.Stop) (*stopWish, error) {
 	if m := a.state(); m.Terminal() {
-		return fmt.Errorf("stop: the mission is %s: %w", m.State, mission.ErrIllegal)
+		return nil, fmt.Errorf("stop: the mission is %s: %w", m.State, mission.ErrIllegal)
 	}
 	s.ID = newUUID()
 	w := &stopWish{stop: s, at: e.now().UTC(), held: make(chan struct{})}
 	if !a.latch.Load() && a.stopWish.CompareAndSwap(nil, w) {
 		a.setLatch()
 	}
-	return nil
+	return w, nil
+}
+
+// holdOnce is hold, by one caller.
+func (e *Engine) holdOnce(a *actor, m *mission.Mission, w *stopWish) {
+	w.once.Do(func() {
+		w.first = e.hold(a, m, w)
+		close(w.held)
+	})
+}
+
+func quarantinedError(a *actor) error {
+	return fmt.Errorf("the task is quarantined, nothing of it is dispatched and its cell is frozen (%s): %w", *a.quarantined.Load(), ErrConflict)
 }
 
 // Stopping is the stop whose latch is set, journalled or not, and since when it
@@ -111,11 +136,13 @@ func (e *Engine) hold(a *actor, m *mission.Mission, w *stopWish) []rung {
 // cell is frozen, and killed while the issuers are asked; then the proof. It
 // insists until nothing of the mission runs; what cannot be proven is said in
 // the receipt and never claimed.
-func (e *Engine) ladder(ctx context.Context, a *actor) {
+//
+// It says whether the task is stopped.
+func (e *Engine) ladder(ctx context.Context, a *actor) bool {
 	a.ladderMu.Lock()
 	defer a.ladderMu.Unlock()
-	if !a.latch.Load() {
-		return // restarted meanwhile
+	if now := a.settled(); !a.latch.Load() || a.quarantined.Load() != nil || a.stopWish.Load() == nil && !now.Latched() {
+		return a.quarantined.Load() != nil || now.Terminal() // else restarted meanwhile
 	}
 	effective := e.now().UTC()
 	l := &ladderLog{now: e.now}
@@ -123,7 +150,7 @@ func (e *Engine) ladder(ctx context.Context, a *actor) {
 		select {
 		case <-w.held:
 		case <-ctx.Done():
-			return
+			return true
 		}
 		effective, l.rungs = w.at, append(l.rungs, w.first...)
 	}
@@ -131,8 +158,9 @@ func (e *Engine) ladder(ctx context.Context, a *actor) {
 	e.requestCancel(a)
 	proof, err := e.endProcesses(ctx, a, l)
 	if err != nil {
-		return // the engine closes; the latch is in the journal or beside the heads
+		return true // the engine closes; the latch is in the journal or beside the heads
 	}
+	stopped := true
 	err = a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
 		if m.Terminal() {
 			return nil, nil
@@ -140,7 +168,12 @@ func (e *Engine) ladder(ctx context.Context, a *actor) {
 		var facts []mission.Fact
 		after := *m
 		if !m.Latched() { // the latch held but could not be written before
-			first, err := m.StopNow(a.stopWish.Load().stop)
+			w := a.stopWish.Load()
+			if w == nil {
+				stopped = false // restarted meanwhile
+				return nil, nil
+			}
+			first, err := m.StopNow(w.stop)
 			if err != nil {
 				return nil, err
 			}
@@ -160,6 +193,7 @@ func (e *Engine) ladder(ctx context.Context, a *actor) {
 	case ctx.Err() == nil && !errors.Is(err, mission.ErrIllegal):
 		e.log.Error("stopped mission could not be ended", "mission", a.id, "error", err)
 	}
+	return stopped
 }
 
 // requestCancel asks the calls that were admitted before the stop to end; it is

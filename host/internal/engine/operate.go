@@ -130,10 +130,11 @@ func (e *Engine) Restart(ctx context.Context, id, actor string) error {
 		return e.goOn(ctx, id, func(m *mission.Mission) ([]mission.Fact, error) { return m.Restart(actor) })
 	}
 	err = a.commit(func(m *mission.Mission) ([]mission.Fact, error) { return m.Restart(actor) }, nil)
-	if err == nil {
-		a.clearLatch()
+	if err != nil {
+		return operated(err)
 	}
-	return operated(err)
+	a.clearLatch()
+	return nil
 }
 
 // goOn thaws the cell and then says so.
@@ -170,7 +171,10 @@ func (e *Engine) Abort(ctx context.Context, id, actor, by, reason string) error 
 		return err
 	}
 	stop := mission.Stop{Actor: actor, By: by, Reason: reason}
-	if err := e.latch(a, stop); err != nil { // before anything that may wait
+	if a.quarantined.Load() != nil {
+		return quarantinedError(a)
+	}
+	if _, err := e.latch(a, stop); err != nil { // before anything that may wait
 		return operated(err)
 	}
 	done := make(chan error, 1)
@@ -181,6 +185,35 @@ func (e *Engine) Abort(ctx context.Context, id, actor, by, reason string) error 
 	case <-ctx.Done():
 		return nil
 	}
+}
+
+// AbortForGood is Abort after which a harness task cannot be restarted either:
+// it has ended. For a mission with a cell it is Abort.
+func (e *Engine) AbortForGood(ctx context.Context, id, actor, by, reason string) error {
+	a, err := e.living(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !a.state().Harness {
+		return e.Abort(ctx, id, actor, by, reason)
+	}
+	if err := e.stopWith(a, mission.Stop{Actor: actor, By: by, Reason: reason, Final: true}); err != nil {
+		return operated(err)
+	}
+	e.goRun(func(ctx context.Context) {
+		a.ladderMu.Lock() // a ladder that is under way may end it by itself
+		defer a.ladderMu.Unlock()
+		if !a.state().Terminal() {
+			_ = a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.EndHarness() }, nil)
+		}
+		if a.state().Terminal() {
+			e.settleAccess(ctx, a)
+			if ctx.Err() == nil {
+				e.forget(a)
+			}
+		}
+	})
+	return nil
 }
 
 // stop latches first and writes then (seed 003).

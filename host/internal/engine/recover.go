@@ -35,8 +35,9 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	for _, r := range rows {
 		m, err := fromRow(r)
-		if err != nil {
-			return err
+		if err != nil { // it must not keep the others from starting
+			e.log.Error("the stored state of a mission cannot be read; it is left alone: restore missions.db from a copy, or see airlock journal repair", "mission", r.MissionID, "error", err)
+			continue
 		}
 		c := known[m.CellID]
 		delete(known, m.CellID)
@@ -96,14 +97,7 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	}
 	if m.Harness {
 		close(a.done)
-		a.setLatch()
-		err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) { return m.RestoreHarness(newUUID()) }, nil)
-		if err != nil {
-			e.log.Error("harness task could not be restored as stopped; it stays stopped", "task", m.ID, "error", err)
-		}
-		if r := m.Task.Revocation; r != nil && r.State != "done" {
-			e.goRun(func(ctx context.Context) { e.ladder(ctx, a) })
-		}
+		e.restoreTask(a, &m)
 		return
 	}
 	if m.Phase == mission.PhaseQueued && !a.latch.Load() {
@@ -122,6 +116,34 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 		}
 		e.conclude(ctx, a)
 	})
+}
+
+// restoreTask brings a harness task back stopped. A stop that a crash has cut
+// short, in the journal or only in its tombstone, is carried on as it was.
+func (e *Engine) restoreTask(a *actor, m *mission.Mission) {
+	w := a.stopWish.Load() // of a tombstone
+	unfinished := m.Latched() && !m.Stop.Done || w != nil
+	if w != nil {
+		w.stop.Restored = true // what ran is left open
+	}
+	if !m.Latched() && w == nil {
+		w = &stopWish{stop: mission.Stop{ID: newUUID(), Actor: "airlock", By: "system", Reason: "restored", Restored: true, Done: true}, at: e.now().UTC(), held: make(chan struct{})}
+		w.once.Do(func() { close(w.held) })
+		a.stopWish.Store(w)
+	}
+	a.setLatch()
+	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+		if w != nil && !m.Latched() {
+			return m.StopNow(w.stop)
+		}
+		return m.RestoreHarness(newUUID())
+	}, nil)
+	if err != nil {
+		e.log.Error("harness task could not be restored as stopped; it stays stopped", "task", m.ID, "error", err)
+	}
+	if r := m.Task.Revocation; unfinished || r != nil && r.State != "done" {
+		e.goRun(func(ctx context.Context) { e.ladder(ctx, a) })
+	}
 }
 
 // quarantine leaves a mission alone whose journal cannot be trusted: its cell

@@ -61,7 +61,7 @@ func (e *Engine) issuers(a *actor, m *mission.Mission) []string {
 // instance; the name itself when there is none, so that it counts as a failure.
 func issuerRef(refs []string, name string) string {
 	for _, ref := range refs {
-		if ref == name || runtimeName(ref) == name || instanceName(ref) == name {
+		if governance.SameIssuer(ref, name) {
 			return ref
 		}
 	}
@@ -190,6 +190,8 @@ func (e *Engine) revokeFrom(ctx context.Context, a *actor, ref, stopID, reason s
 			if k.tell(); f.Result == acknowledged {
 				_ = a.insist(say, nil)
 			}
+		} else {
+			a.unwritten.Delete(ref) // the journal knows better now
 		}
 		if k.tell(); f.Result == acknowledged {
 			return

@@ -69,11 +69,6 @@ func runtimeName(ref string) string {
 	return parts[1]
 }
 
-// instanceName is the last part of a ref like "revoker.webhook.issuer".
-func instanceName(ref string) string {
-	return ref[strings.LastIndexByte(ref, '.')+1:]
-}
-
 // platform is this machine in the contract's words.
 func platform() string {
 	arch := runtime.GOARCH

@@ -75,6 +75,25 @@ func goneAgent(m mission.Mission) config.Agent {
 		Invalid: "the agent block is gone from the configuration; a mission of it still lives"}
 }
 
+// AbortAll takes no new missions, aborts every one that has a cell, and waits
+// until they have ended.
+func (e *Engine) AbortAll(ctx context.Context, actor, reason string) error {
+	e.Drain()
+	for _, a := range e.live() {
+		if !a.state().Harness && a.quarantined.Load() == nil {
+			_ = e.stopWith(a, mission.Stop{Actor: actor, By: "system", Reason: reason})
+		}
+	}
+	return e.Idle(ctx)
+}
+
+// Draining says whether the host takes no new missions any more.
+func (e *Engine) Draining() bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.draining
+}
+
 // Idle waits until no mission lives.
 func (e *Engine) Idle(ctx context.Context) error {
 	for {

@@ -2,6 +2,7 @@ package governance
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -227,7 +228,10 @@ func (t *Task) revoking(f RevocationStarted, at time.Time) {
 	r := &Revocation{StopID: f.StopID, State: "in_flight", Issuers: map[string]IssuerResult{}}
 	if t.Revocation != nil {
 		for name, res := range t.Revocation.Issuers {
-			r.Issuers[name] = res
+			// What failed and is not asked any more went by another name.
+			if res.Result == "acknowledged" || slices.Contains(f.Issuers, name) {
+				r.Issuers[name] = res
+			}
 		}
 	}
 	for _, name := range f.Issuers {
@@ -256,7 +260,18 @@ func (t *Task) revoked(f RevocationResult, at time.Time) {
 			t.Grants[i].State = "revoked"
 		}
 	}
-	t.Access = slices.DeleteFunc(slices.Clone(t.Access), func(a Access) bool { return a.Issuer == f.Issuer })
+	t.Access = slices.DeleteFunc(slices.Clone(t.Access), func(a Access) bool { return SameIssuer(f.Issuer, a.Issuer) })
+}
+
+// SameIssuer says whether a harness's name for an issuer means the revoker
+// instance of a ref like "revoker.webhook.bank": the ref, the plugin's name or
+// the instance's.
+func SameIssuer(ref, name string) bool {
+	if ref == name {
+		return true
+	}
+	parts := strings.SplitN(ref, ".", 3)
+	return len(parts) == 3 && (parts[1] == name || parts[2] == name)
 }
 
 // sum is in_flight, partial or done.

@@ -61,16 +61,16 @@ func (t *Task) Propose(g Guard, p Proposed, d Decided) ([]Fact, error) {
 		if d.Decision.CausalLink == nil {
 			d.Decision.CausalLink = &old.ID
 		}
-	} else if n := t.usable(); n >= maxDecisions {
-		return nil, &Refused{CodeTooMany, fmt.Sprintf("the task has %d decisions that were neither dispatched nor given up", n)}
+	} else if n := t.usable(g.Epoch); n >= maxDecisions {
+		return nil, &Refused{CodeTooMany, fmt.Sprintf("the task has %d decisions that were not dispatched: dispatch them, or have an operator pause and resume the task, which voids them", n)}
 	}
 	p.V, d.V = version, version
 	return []Fact{p, d}, nil
 }
 
-func (t *Task) usable() (n int) {
+func (t *Task) usable(epoch uint64) (n int) {
 	for _, d := range t.Decisions {
-		if !d.Consumed && (d.Waits() || d.Outcome.Runs()) {
+		if !d.Consumed && d.Epoch == epoch && (d.Waits() || d.Outcome.Runs()) {
 			n++
 		}
 	}

@@ -87,7 +87,12 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 	case Reconnected:
 		m.Suspended, m.Resumes, m.ResumeOffset = false, f.Resumes, f.Offset
 		m.ResumeCalls = m.Task.Counters.Completed
-		m.CheckpointID, m.Reason = f.CheckpointID, ""
+		m.CheckpointID = f.CheckpointID
+		if m.Harness {
+			m.Task.LeaveOpen()
+		} else {
+			m.Reason = ""
+		}
 		if f.Epoch > 0 {
 			m.Epoch = f.Epoch
 		}

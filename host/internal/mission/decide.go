@@ -172,7 +172,7 @@ func (m *Mission) StopDone(receipt json.RawMessage) ([]Fact, error) {
 	if !m.Latched() {
 		return nil, fmt.Errorf("stop done: no stop: %w", ErrIllegal)
 	}
-	if m.Harness {
+	if m.Harness && !m.Stop.Final {
 		return []Fact{StopAcknowledged{V: version, StopID: m.Stop.ID, Receipt: receipt}}, nil
 	}
 	end := Ended{V: version, State: StateAborted, Reason: m.Stop.Reason, AbortedBy: m.Stop.By, Tokens: m.Tokens}

@@ -125,10 +125,26 @@ func (m *Mission) restartHarness(actor string) ([]Fact, error) {
 	return []Fact{Restarted{V: version, Epoch: m.Epoch + 1, Actor: actor}}, nil
 }
 
+// EndHarness ends a harness task that is stopped already.
+func (m *Mission) EndHarness() ([]Fact, error) {
+	if err := m.alive("abort"); err != nil {
+		return nil, err
+	}
+	if !m.Harness || !m.Latched() || !m.Stop.Done {
+		return nil, fmt.Errorf("abort: the task is not stopped: %w", ErrIllegal)
+	}
+	return append(m.settleCalls(Ended{}), Ended{V: version, State: StateAborted, Reason: m.Stop.Reason, AbortedBy: m.Stop.By, Tokens: m.Tokens}), nil
+}
+
 // RestoreHarness is what a restart of the host does to a task without a cell:
 // it comes back stopped (X1), and what ran is left open (X2).
 func (m *Mission) RestoreHarness(stopID string) ([]Fact, error) {
-	if m.Latched() || m.Terminal() {
+	switch {
+	case m.Terminal():
+		return nil, nil
+	case m.Latched() && len(m.Task.Running) > 0: // its calls' outcomes are not known any more
+		return []Fact{Reconnected{V: version, Planned: true, Resumes: m.Resumes, Epoch: m.Epoch + 1}}, nil
+	case m.Latched():
 		return nil, nil
 	}
 	return []Fact{Stopped{V: version, Epoch: m.Epoch + 1, Stop: Stop{ID: stopID, Actor: "airlock", By: "system", Reason: "restored", Restored: true, Done: true}}}, nil

@@ -114,6 +114,8 @@ type Stop struct {
 	Fail string `json:"fail,omitempty"`
 	// Restored: nobody stopped it; a harness task comes back stopped (seed 003).
 	Restored bool `json:"restored,omitempty"`
+	// Final: a harness task ends with it and cannot be restarted.
+	Final bool `json:"final,omitempty"`
 	// Done: the ladder is through and its receipt is in the journal.
 	Done bool `json:"done,omitempty"`
 }

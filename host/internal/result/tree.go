@@ -41,7 +41,7 @@ func (e Entry) Same(now Entry) bool {
 // EntryOf makes an entry of what the kernel says.
 func EntryOf(path string, st *unix.Stat_t) Entry {
 	e := Entry{Path: path, Mode: st.Mode & 0o7777, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(),
-		Ino: st.Ino, UID: st.Uid, Links: uint64(st.Nlink), Bytes: st.Blocks * 512}
+		Ino: st.Ino, UID: st.Uid, Links: st.Nlink, Bytes: st.Blocks * 512}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		e.Type = File

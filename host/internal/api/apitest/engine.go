@@ -314,6 +314,11 @@ func (e *Engine) Files(ctx context.Context, id string) (*result.Stored, error) {
 	return e.Results().Open(id)
 }
 
+// AbortForGood is Abort.
+func (e *Engine) AbortForGood(ctx context.Context, id, actor, by, reason string) error {
+	return e.Abort(ctx, id, actor, by, reason)
+}
+
 // Stopping knows of no stop that is not journalled.
 func (e *Engine) Stopping(string) (mission.Stop, time.Time, bool) {
 	return mission.Stop{}, time.Time{}, false

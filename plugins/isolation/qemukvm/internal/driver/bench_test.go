@@ -115,7 +115,11 @@ func bareBoot(b *testing.B) time.Duration {
 	var open closers
 	defer open.close()
 	for path, to := range map[string]**os.File{k.file: &p.kernel, root.file: &p.root, upper: &p.upper} {
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		mode := os.O_RDONLY // QEMU wants each as it is going to use it
+		if path == upper {
+			mode = os.O_RDWR
+		}
+		f, err := os.OpenFile(path, mode, 0)
 		must(err)
 		open.add(f)
 		*to = f

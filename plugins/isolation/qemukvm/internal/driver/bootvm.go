@@ -78,12 +78,12 @@ func (v *start) boot(ctx context.Context, vm *child) error {
 		return errors.Join(err, v.console(q))
 	case <-vm.done:
 		cancel()
-		_ = <-up
+		<-up
 		return vm.exited()
 	case why := <-stopped:
 		err := errors.Join(errors.New("QEMU stopped the VM: "+why), v.console(q))
 		cancel()
-		_ = <-up
+		<-up
 		return err
 	}
 }

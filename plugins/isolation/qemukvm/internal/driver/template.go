@@ -189,7 +189,7 @@ func (v *start) wake(ctx context.Context, vm *child) error {
 		return nil
 	case <-vm.done:
 		cancel()
-		_ = <-up
+		<-up
 		return fmt.Errorf("from a template: %w", vm.exited())
 	}
 }
