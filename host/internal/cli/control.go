@@ -165,7 +165,7 @@ func proofWords(result string) string {
 	case "nothing_started":
 		return "nothing had been started"
 	case "outside":
-		return "the agent runs outside of any cell"
+		return "none of its process"
 	default:
 		return "NOT proven that nothing runs (" + result + ")"
 	}
