@@ -126,7 +126,7 @@ func TestQuestionsAndControl(t *testing.T) {
 	sidecar.run("control", "resume").want(t, 0).has(t, "m1 is running")
 	sidecar.run("status").want(t, 0).has(t, "echo m1")
 	sidecar.run("control", "replan").want(t, 0).has(t, "m1 is paused")
-	sidecar.run("control", "stop", "--reason", "enough").want(t, 0).has(t, "stop-m1", "only the dispatch of this task was stopped")
+	sidecar.run("control", "stop", "--reason", "enough").want(t, 0).has(t, "stop-m1", "nothing was revoked anywhere")
 	sh.run("control", "restart", "m1").want(t, ExitConflict).has(t, "ended")
 	sh.run("control", "pause").want(t, ExitFailed).has(t, "SIDECAR_ENDPOINT")
 	sh.run("control", "pause", "none").want(t, ExitNotFound).has(t, `"none"`)

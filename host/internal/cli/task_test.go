@@ -99,7 +99,7 @@ func TestT9_CLIReadsBack(t *testing.T) {
 	for _, word := range []string{"proposed", "blocked", "paused", "suspended", "executed", "completed", "failed"} {
 		eventually(t, word, func() bool { return strings.Contains(out.String(), "  "+word+" ") })
 	}
-	sh.run("control", "stop", "--wait", "30s").want(t, 0).has(t, "only the dispatch of this task was stopped")
+	sh.run("control", "stop", "--wait", "30s").want(t, 0).has(t, "nothing was revoked anywhere")
 	sh.run("control", "restart").want(t, 0).has(t, "is running")
 	if strings.Contains(out.String()+errs.String(), apitest.AliceToken) {
 		t.Error("the token was printed")

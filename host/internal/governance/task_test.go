@@ -441,3 +441,41 @@ func TestFactsSurviveTheirJSON(t *testing.T) {
 		t.Errorf("rebuilt\n%s\nwant\n%s", got, want)
 	}
 }
+
+// TestDecisionsOfOtherEpochsDoNotFillATask: what a pause has voided does not
+// count against the limit of open decisions.
+func TestDecisionsOfOtherEpochsDoNotFillATask(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	var err error
+	for i := 0; err == nil; i++ {
+		if i > 10000 {
+			t.Fatal("there is no limit")
+		}
+		_, err = w.propose(fmt.Sprint("p", i), "a", governance.Allow)
+	}
+	if code(err) != governance.CodeTooMany {
+		t.Fatal(err)
+	}
+	w.g.Epoch++
+	must[string](t)(w.propose("fresh", "a", governance.Allow))
+}
+
+// TestARevocationForgetsNamesThatAreNotAsked: an issuer that failed under a name
+// that means another one now does not keep the task from restarting.
+func TestARevocationForgetsNamesThatAreNotAsked(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	say := func(facts ...governance.Fact) { _ = w.do(facts, nil) }
+	say(governance.Granted{Issuer: "pay", Access: &governance.Access{Kind: "session", Issuer: "pay", Ref: "s"}},
+		governance.RevocationStarted{StopID: "1", Issuers: []string{"pay"}},
+		governance.RevocationResult{StopID: "1", Issuer: "pay", Result: "failed", Attempt: 1})
+	if w.t.MayRestart() == nil {
+		t.Fatal("a failure does not block the restart")
+	}
+	say(governance.RevocationStarted{StopID: "2", Issuers: []string{"revoker.webhook.pay"}},
+		governance.RevocationResult{StopID: "2", Issuer: "revoker.webhook.pay", Result: "acknowledged", Attempt: 1})
+	if err := w.t.MayRestart(); err != nil || len(w.t.Access) != 0 {
+		t.Errorf("%v, access %v", err, w.t.Access)
+	}
+}
