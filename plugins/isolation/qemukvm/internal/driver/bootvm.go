@@ -78,12 +78,12 @@ func (v *start) boot(ctx context.Context, vm *child) error {
 		return errors.Join(err, v.console(q))
 	case <-vm.done:
 		cancel()
-		<-up
+		<-up //nolint:errcheck // how the VM ended says more
 		return vm.exited()
 	case why := <-stopped:
 		err := errors.Join(errors.New("QEMU stopped the VM: "+why), v.console(q))
 		cancel()
-		<-up
+		<-up //nolint:errcheck // how the VM ended says more
 		return err
 	}
 }

@@ -189,7 +189,7 @@ func (v *start) wake(ctx context.Context, vm *child) error {
 		return nil
 	case <-vm.done:
 		cancel()
-		<-up
+		<-up //nolint:errcheck // how the VM ended says more
 		return fmt.Errorf("from a template: %w", vm.exited())
 	}
 }
