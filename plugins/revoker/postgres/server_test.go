@@ -37,7 +37,7 @@ type server struct {
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
-	log bytes.Buffer
+	log lockedLog
 }
 
 // shared is the server of all tests, which therefore do not run in parallel.
@@ -243,4 +243,22 @@ func ask[T any](t *testing.T, s *server, database, sql string, args ...any) (v T
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return v
+}
+
+// lockedLog is a server's log, which is read while it is written.
+type lockedLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
