@@ -285,6 +285,42 @@ func TestAHarnessTaskComesBackStopped(t *testing.T) {
 	r.verify("x")
 }
 
+// TestAStopIsNotLostToARestart: whichever of the two comes last, a stop that was
+// answered as such holds.
+func TestAStopIsNotLostToARestart(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	r := issuerRig(t, "", map[string]*issuer{"bank": i})
+	h := r.openTask("race", nil)
+	h.stop("30")
+	for n := range 15 {
+		var wg sync.WaitGroup
+		wg.Go(func() { r.send("/tasks/race/control", map[string]any{"action": "restart"}) })
+		var receipt map[string]any
+		wg.Go(func() { receipt = h.stop("30") })
+		wg.Wait()
+		if receipt["final"] != true {
+			t.Fatalf("round %d: the stop was answered with %v", n, receipt)
+		}
+		// The restart may have come after the stop; then the task runs, and is
+		// stopped again here. It must never run with a stop answered after it.
+		if s := r.task("race"); s.State == "RUNNING" {
+			kinds := r.journal("race")
+			last := ""
+			for _, k := range kinds {
+				if k == "stop" || k == "restarted" {
+					last = k
+				}
+			}
+			if last != "restarted" {
+				t.Fatalf("round %d: the task runs behind a stop", n)
+			}
+			h.stop("30")
+		}
+	}
+	r.verify("race")
+}
+
 // TestAStopGoesOnAfterAKilledHost: a stop whose ladder was cut short is carried
 // on at the next start, and what ran is left open.
 func TestAStopGoesOnAfterAKilledHost(t *testing.T) {

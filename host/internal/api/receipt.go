@@ -97,7 +97,9 @@ func (f *stopFound) take(ev *journal.Event) {
 	switch ev.Kind {
 	case journal.Stop, journal.StopAcknowledged:
 	case journal.Restarted:
-		if f.id == "" { // that stop is over
+		// A stop before this call is over; this call's own receipt stays what it is,
+		// whoever restarts the task behind it.
+		if f.id == "" && (f.since == 0 || ev.Sequence <= f.since) {
 			f.latch, f.final, f.older = nil, nil, nil
 		}
 		return

@@ -38,7 +38,9 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request, op *Operator, reas
 		return coded(http.StatusConflict, governance.CodeTerminal, "the mission has ended ("+string(v.State)+"), nothing runs")
 	}
 	found := stopFound{taskID: id}
-	if v.WaitingFor == "restart" { // stopped before: what is answered is this call's receipt
+	// A harness task can be stopped again and again, each time with a receipt: what
+	// is answered is this call's.
+	if v.Runtime == "harness" && !v.State.Terminal() {
 		if head, err := s.opts.Events.Head(r.Context(), id); err == nil {
 			found.since = head.Sequence
 		}
