@@ -95,7 +95,11 @@ func (e *Engine) record(m *mission.Mission, c call, v gate.Verdict, intent *gove
 		args = c.args
 	}
 	shown := rules.Redact(c.Tool, c.args)
-	j := judgement{args: args, kept: len(args) <= maxKept && string(shown) == string(c.args) && string(rules.Redact(c.Tool, args)) == string(args)}
+	willRun := shown
+	if string(args) != string(c.args) {
+		willRun = rules.Redact(c.Tool, args)
+	}
+	j := judgement{args: args, kept: len(args) <= maxKept && string(shown) == string(c.args) && string(willRun) == string(args)}
 	j.proposed = governance.Proposed{ProposalID: c.ProposalID, Tool: c.Tool, Args: shown, ArgsDigest: c.digest,
 		Provenance: c.Provenance, Parent: c.Parent, Metadata: c.Metadata}
 	id := newUUID()
@@ -120,7 +124,7 @@ func (e *Engine) record(m *mission.Mission, c call, v gate.Verdict, intent *gove
 		ParentDecision: c.ParentDecision, ParentPlanStep: c.ParentPlanStep, Boundary: c.Boundary,
 	}
 	if v.Rewritten {
-		j.decided.UpdatedArgs = rules.Redact(c.Tool, args)
+		j.decided.UpdatedArgs = willRun
 	}
 	if v.Outcome.Waits() && sp.QuestionTimeout > 0 {
 		at := e.now().UTC().Add(sp.QuestionTimeout)

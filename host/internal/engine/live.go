@@ -275,9 +275,9 @@ func (s *liveSession) checkTime(conn *cell.Conn) {
 	}
 	switch { // a stop that cannot be written yet holds all the same: the ladder writes it
 	case s.spec.Wall > 0 && m.StartedAt != nil && now.Sub(*m.StartedAt) > s.spec.Wall:
-		_ = s.eng.stop(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("it ran longer than budget.wall = %s", s.spec.Wall), Fail: "timeout"})
+		_ = s.eng.stopWith(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("it ran longer than budget.wall = %s", s.spec.Wall), Fail: "timeout"})
 	case s.spec.Idle > 0 && now.UnixNano()-s.touched.Load() > int64(s.spec.Idle):
-		_ = s.eng.stop(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("no output, call or checkpoint for budget.idle = %s", s.spec.Idle), Fail: "idle"})
+		_ = s.eng.stopWith(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("no output, call or checkpoint for budget.idle = %s", s.spec.Idle), Fail: "idle"})
 	}
 }
 

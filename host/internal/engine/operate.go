@@ -215,6 +215,3 @@ func (e *Engine) AbortForGood(ctx context.Context, id, actor, by, reason string)
 	})
 	return nil
 }
-
-// stop latches first and writes then (seed 003).
-func (e *Engine) stop(a *actor, s mission.Stop) error { return e.stopWith(a, s) }

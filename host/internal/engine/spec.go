@@ -26,16 +26,10 @@ type spec struct {
 	MaxTokens       int64         `json:"max_tokens,omitempty"`
 	Gateways        []string      `json:"gateways,omitempty"` // names
 	Allow           []string      `json:"allow,omitempty"`    // of network mode gateway
-	Intent          *intent       `json:"intent,omitempty"`
-}
-
-type intent struct {
-	Goal        string         `json:"goal"`
-	Constraints map[string]any `json:"constraints,omitempty"`
 }
 
 func specOf(cfg config.Agent) spec {
-	s := spec{
+	return spec{
 		Cell: cells.Spec{Agent: cfg.Name, Isolation: cfg.Isolation,
 			CPU: cfg.Resources.CPU, MemoryBytes: cfg.Resources.Memory, Pids: cfg.Resources.Pids, DiskBytes: cfg.Resources.Disk,
 			Network: cfg.Network.Mode, Workspace: cells.Workspace{Source: cfg.Workspace.Source, Mode: cfg.Workspace.Mode}},
@@ -44,10 +38,6 @@ func specOf(cfg config.Agent) spec {
 		Revokers: cfg.Revokers, Hold: cfg.ApprovalHold, MaxCostMicro: cfg.Budget.MaxCostMicroUSD, MaxTokens: cfg.Budget.MaxTokens,
 		Gateways: gatewayNames(cfg.Gateways), Allow: cfg.Network.Allow,
 	}
-	if cfg.Intent != nil {
-		s.Intent = &intent{Goal: cfg.Intent.Goal, Constraints: cfg.Intent.Constraints}
-	}
-	return s
 }
 
 func resolveSpec(cfg config.Agent) (json.RawMessage, error) { return json.Marshal(specOf(cfg)) }
