@@ -374,6 +374,65 @@ func (Outcome) EnumDescriptor() ([]byte, []int) {
 	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{5}
 }
 
+// Continuation is what follows when a session has ended.
+type Continuation int32
+
+const (
+	// The mission ends; the same as END.
+	Continuation_CONTINUATION_UNSPECIFIED Continuation = 0
+	// The mission ends with this session.
+	Continuation_CONTINUATION_END Continuation = 1
+	// The work is not done and can go on: the host starts a new session with a
+	// ResumePoint of the last Checkpoint, within the agent's max_resumes.
+	Continuation_CONTINUATION_RESUME Continuation = 2
+	// A call was put off (Deferred): the host starts a new session, with a
+	// ResumePoint of the last Checkpoint, once its decision is there.
+	Continuation_CONTINUATION_RESUME_WHEN_DECIDED Continuation = 3
+)
+
+// Enum value maps for Continuation.
+var (
+	Continuation_name = map[int32]string{
+		0: "CONTINUATION_UNSPECIFIED",
+		1: "CONTINUATION_END",
+		2: "CONTINUATION_RESUME",
+		3: "CONTINUATION_RESUME_WHEN_DECIDED",
+	}
+	Continuation_value = map[string]int32{
+		"CONTINUATION_UNSPECIFIED":         0,
+		"CONTINUATION_END":                 1,
+		"CONTINUATION_RESUME":              2,
+		"CONTINUATION_RESUME_WHEN_DECIDED": 3,
+	}
+)
+
+func (x Continuation) Enum() *Continuation {
+	p := new(Continuation)
+	*p = x
+	return p
+}
+
+func (x Continuation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Continuation) Descriptor() protoreflect.EnumDescriptor {
+	return file_airlock_plugin_v1_runtime_proto_enumTypes[6].Descriptor()
+}
+
+func (Continuation) Type() protoreflect.EnumType {
+	return &file_airlock_plugin_v1_runtime_proto_enumTypes[6]
+}
+
+func (x Continuation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Continuation.Descriptor instead.
+func (Continuation) EnumDescriptor() ([]byte, []int) {
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{6}
+}
+
 // MissionSpec is what a mission is to do.
 type MissionSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2754,7 +2813,9 @@ type Result struct {
 	// The reason word when it did not; see rulings 6.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// What it made.
-	Artifacts     []*Artifact `protobuf:"bytes,4,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	Artifacts []*Artifact `protobuf:"bytes,4,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	// What follows. Whatever the exit was, it decides only when the mission ends.
+	Continuation  Continuation `protobuf:"varint,5,opt,name=continuation,proto3,enum=airlock.plugin.v1.Continuation" json:"continuation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2815,6 +2876,13 @@ func (x *Result) GetArtifacts() []*Artifact {
 		return x.Artifacts
 	}
 	return nil
+}
+
+func (x *Result) GetContinuation() Continuation {
+	if x != nil {
+		return x.Continuation
+	}
+	return Continuation_CONTINUATION_UNSPECIFIED
 }
 
 // Artifact is something that the mission made.
@@ -3217,12 +3285,13 @@ const file_airlock_plugin_v1_runtime_proto_rawDesc = "" +
 	"\aoptions\x18\x04 \x03(\tR\aoptions\"E\n" +
 	"\x05Usage\x12\x16\n" +
 	"\x06tokens\x18\x01 \x01(\x03R\x06tokens\x12$\n" +
-	"\x0ecost_micro_usd\x18\x02 \x01(\x03R\fcostMicroUsd\"\x85\x01\n" +
+	"\x0ecost_micro_usd\x18\x02 \x01(\x03R\fcostMicroUsd\"\xca\x01\n" +
 	"\x06Result\x12\x0e\n" +
 	"\x02ok\x18\x01 \x01(\bR\x02ok\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x129\n" +
-	"\tartifacts\x18\x04 \x03(\v2\x1b.airlock.plugin.v1.ArtifactR\tartifacts\"@\n" +
+	"\tartifacts\x18\x04 \x03(\v2\x1b.airlock.plugin.v1.ArtifactR\tartifacts\x12C\n" +
+	"\fcontinuation\x18\x05 \x01(\x0e2\x1f.airlock.plugin.v1.ContinuationR\fcontinuation\"@\n" +
 	"\bArtifact\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\"+\n" +
@@ -3268,7 +3337,12 @@ const file_airlock_plugin_v1_runtime_proto_rawDesc = "" +
 	"\x11OUTCOME_SUCCEEDED\x10\x01\x12\x12\n" +
 	"\x0eOUTCOME_FAILED\x10\x02\x12\x13\n" +
 	"\x0fOUTCOME_UNKNOWN\x10\x03\x12\"\n" +
-	"\x1eOUTCOME_DEFINITELY_NOT_STARTED\x10\x042\x9c\x01\n" +
+	"\x1eOUTCOME_DEFINITELY_NOT_STARTED\x10\x04*\x81\x01\n" +
+	"\fContinuation\x12\x1c\n" +
+	"\x18CONTINUATION_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10CONTINUATION_END\x10\x01\x12\x17\n" +
+	"\x13CONTINUATION_RESUME\x10\x02\x12$\n" +
+	" CONTINUATION_RESUME_WHEN_DECIDED\x10\x032\x9c\x01\n" +
 	"\aRuntime\x12G\n" +
 	"\x04Plan\x12\x1e.airlock.plugin.v1.PlanRequest\x1a\x1f.airlock.plugin.v1.PlanResponse\x12H\n" +
 	"\x03Run\x12\x1d.airlock.plugin.v1.RunRequest\x1a\x1e.airlock.plugin.v1.RunResponse(\x010\x01BBZ@github.com/airlock-host/airlock/proto/airlock/plugin/v1;pluginv1b\x06proto3"
@@ -3285,7 +3359,7 @@ func file_airlock_plugin_v1_runtime_proto_rawDescGZIP() []byte {
 	return file_airlock_plugin_v1_runtime_proto_rawDescData
 }
 
-var file_airlock_plugin_v1_runtime_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_airlock_plugin_v1_runtime_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_airlock_plugin_v1_runtime_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_airlock_plugin_v1_runtime_proto_goTypes = []any{
 	(Boundary)(0),                 // 0: airlock.plugin.v1.Boundary
@@ -3294,101 +3368,103 @@ var file_airlock_plugin_v1_runtime_proto_goTypes = []any{
 	(Stream)(0),                   // 3: airlock.plugin.v1.Stream
 	(Decision)(0),                 // 4: airlock.plugin.v1.Decision
 	(Outcome)(0),                  // 5: airlock.plugin.v1.Outcome
-	(*MissionSpec)(nil),           // 6: airlock.plugin.v1.MissionSpec
-	(*PlanRequest)(nil),           // 7: airlock.plugin.v1.PlanRequest
-	(*ResumePoint)(nil),           // 8: airlock.plugin.v1.ResumePoint
-	(*PlanResponse)(nil),          // 9: airlock.plugin.v1.PlanResponse
-	(*LaunchPlan)(nil),            // 10: airlock.plugin.v1.LaunchPlan
-	(*Terminal)(nil),              // 11: airlock.plugin.v1.Terminal
-	(*SecretRef)(nil),             // 12: airlock.plugin.v1.SecretRef
-	(*PlanFile)(nil),              // 13: airlock.plugin.v1.PlanFile
-	(*RunRequest)(nil),            // 14: airlock.plugin.v1.RunRequest
-	(*Open)(nil),                  // 15: airlock.plugin.v1.Open
-	(*Output)(nil),                // 16: airlock.plugin.v1.Output
-	(*CaughtUp)(nil),              // 17: airlock.plugin.v1.CaughtUp
-	(*Exit)(nil),                  // 18: airlock.plugin.v1.Exit
-	(*Verdict)(nil),               // 19: airlock.plugin.v1.Verdict
-	(*Admitted)(nil),              // 20: airlock.plugin.v1.Admitted
-	(*Refused)(nil),               // 21: airlock.plugin.v1.Refused
-	(*Answer)(nil),                // 22: airlock.plugin.v1.Answer
-	(*Interrupt)(nil),             // 23: airlock.plugin.v1.Interrupt
-	(*Suspend)(nil),               // 24: airlock.plugin.v1.Suspend
-	(*Waiting)(nil),               // 25: airlock.plugin.v1.Waiting
-	(*RunResponse)(nil),           // 26: airlock.plugin.v1.RunResponse
-	(*Write)(nil),                 // 27: airlock.plugin.v1.Write
-	(*CloseInput)(nil),            // 28: airlock.plugin.v1.CloseInput
-	(*Progress)(nil),              // 29: airlock.plugin.v1.Progress
-	(*Proposal)(nil),              // 30: airlock.plugin.v1.Proposal
-	(*Admit)(nil),                 // 31: airlock.plugin.v1.Admit
-	(*Settled)(nil),               // 32: airlock.plugin.v1.Settled
-	(*Withdrawn)(nil),             // 33: airlock.plugin.v1.Withdrawn
-	(*Question)(nil),              // 34: airlock.plugin.v1.Question
-	(*Usage)(nil),                 // 35: airlock.plugin.v1.Usage
-	(*Result)(nil),                // 36: airlock.plugin.v1.Result
-	(*Artifact)(nil),              // 37: airlock.plugin.v1.Artifact
-	(*Deferred)(nil),              // 38: airlock.plugin.v1.Deferred
-	(*Checkpoint)(nil),            // 39: airlock.plugin.v1.Checkpoint
-	(*Problem)(nil),               // 40: airlock.plugin.v1.Problem
-	nil,                           // 41: airlock.plugin.v1.LaunchPlan.EnvEntry
-	nil,                           // 42: airlock.plugin.v1.LaunchPlan.SecretEnvEntry
-	(*CellFacts)(nil),             // 43: airlock.plugin.v1.CellFacts
-	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
+	(Continuation)(0),             // 6: airlock.plugin.v1.Continuation
+	(*MissionSpec)(nil),           // 7: airlock.plugin.v1.MissionSpec
+	(*PlanRequest)(nil),           // 8: airlock.plugin.v1.PlanRequest
+	(*ResumePoint)(nil),           // 9: airlock.plugin.v1.ResumePoint
+	(*PlanResponse)(nil),          // 10: airlock.plugin.v1.PlanResponse
+	(*LaunchPlan)(nil),            // 11: airlock.plugin.v1.LaunchPlan
+	(*Terminal)(nil),              // 12: airlock.plugin.v1.Terminal
+	(*SecretRef)(nil),             // 13: airlock.plugin.v1.SecretRef
+	(*PlanFile)(nil),              // 14: airlock.plugin.v1.PlanFile
+	(*RunRequest)(nil),            // 15: airlock.plugin.v1.RunRequest
+	(*Open)(nil),                  // 16: airlock.plugin.v1.Open
+	(*Output)(nil),                // 17: airlock.plugin.v1.Output
+	(*CaughtUp)(nil),              // 18: airlock.plugin.v1.CaughtUp
+	(*Exit)(nil),                  // 19: airlock.plugin.v1.Exit
+	(*Verdict)(nil),               // 20: airlock.plugin.v1.Verdict
+	(*Admitted)(nil),              // 21: airlock.plugin.v1.Admitted
+	(*Refused)(nil),               // 22: airlock.plugin.v1.Refused
+	(*Answer)(nil),                // 23: airlock.plugin.v1.Answer
+	(*Interrupt)(nil),             // 24: airlock.plugin.v1.Interrupt
+	(*Suspend)(nil),               // 25: airlock.plugin.v1.Suspend
+	(*Waiting)(nil),               // 26: airlock.plugin.v1.Waiting
+	(*RunResponse)(nil),           // 27: airlock.plugin.v1.RunResponse
+	(*Write)(nil),                 // 28: airlock.plugin.v1.Write
+	(*CloseInput)(nil),            // 29: airlock.plugin.v1.CloseInput
+	(*Progress)(nil),              // 30: airlock.plugin.v1.Progress
+	(*Proposal)(nil),              // 31: airlock.plugin.v1.Proposal
+	(*Admit)(nil),                 // 32: airlock.plugin.v1.Admit
+	(*Settled)(nil),               // 33: airlock.plugin.v1.Settled
+	(*Withdrawn)(nil),             // 34: airlock.plugin.v1.Withdrawn
+	(*Question)(nil),              // 35: airlock.plugin.v1.Question
+	(*Usage)(nil),                 // 36: airlock.plugin.v1.Usage
+	(*Result)(nil),                // 37: airlock.plugin.v1.Result
+	(*Artifact)(nil),              // 38: airlock.plugin.v1.Artifact
+	(*Deferred)(nil),              // 39: airlock.plugin.v1.Deferred
+	(*Checkpoint)(nil),            // 40: airlock.plugin.v1.Checkpoint
+	(*Problem)(nil),               // 41: airlock.plugin.v1.Problem
+	nil,                           // 42: airlock.plugin.v1.LaunchPlan.EnvEntry
+	nil,                           // 43: airlock.plugin.v1.LaunchPlan.SecretEnvEntry
+	(*CellFacts)(nil),             // 44: airlock.plugin.v1.CellFacts
+	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
 }
 var file_airlock_plugin_v1_runtime_proto_depIdxs = []int32{
-	6,  // 0: airlock.plugin.v1.PlanRequest.mission:type_name -> airlock.plugin.v1.MissionSpec
-	43, // 1: airlock.plugin.v1.PlanRequest.cell:type_name -> airlock.plugin.v1.CellFacts
-	8,  // 2: airlock.plugin.v1.PlanRequest.resume:type_name -> airlock.plugin.v1.ResumePoint
-	10, // 3: airlock.plugin.v1.PlanResponse.plan:type_name -> airlock.plugin.v1.LaunchPlan
-	41, // 4: airlock.plugin.v1.LaunchPlan.env:type_name -> airlock.plugin.v1.LaunchPlan.EnvEntry
-	42, // 5: airlock.plugin.v1.LaunchPlan.secret_env:type_name -> airlock.plugin.v1.LaunchPlan.SecretEnvEntry
-	13, // 6: airlock.plugin.v1.LaunchPlan.files:type_name -> airlock.plugin.v1.PlanFile
-	11, // 7: airlock.plugin.v1.LaunchPlan.terminal:type_name -> airlock.plugin.v1.Terminal
+	7,  // 0: airlock.plugin.v1.PlanRequest.mission:type_name -> airlock.plugin.v1.MissionSpec
+	44, // 1: airlock.plugin.v1.PlanRequest.cell:type_name -> airlock.plugin.v1.CellFacts
+	9,  // 2: airlock.plugin.v1.PlanRequest.resume:type_name -> airlock.plugin.v1.ResumePoint
+	11, // 3: airlock.plugin.v1.PlanResponse.plan:type_name -> airlock.plugin.v1.LaunchPlan
+	42, // 4: airlock.plugin.v1.LaunchPlan.env:type_name -> airlock.plugin.v1.LaunchPlan.EnvEntry
+	43, // 5: airlock.plugin.v1.LaunchPlan.secret_env:type_name -> airlock.plugin.v1.LaunchPlan.SecretEnvEntry
+	14, // 6: airlock.plugin.v1.LaunchPlan.files:type_name -> airlock.plugin.v1.PlanFile
+	12, // 7: airlock.plugin.v1.LaunchPlan.terminal:type_name -> airlock.plugin.v1.Terminal
 	0,  // 8: airlock.plugin.v1.LaunchPlan.boundary:type_name -> airlock.plugin.v1.Boundary
 	1,  // 9: airlock.plugin.v1.LaunchPlan.output:type_name -> airlock.plugin.v1.OutputNeed
 	2,  // 10: airlock.plugin.v1.LaunchPlan.on_full:type_name -> airlock.plugin.v1.OnFull
-	15, // 11: airlock.plugin.v1.RunRequest.open:type_name -> airlock.plugin.v1.Open
-	16, // 12: airlock.plugin.v1.RunRequest.output:type_name -> airlock.plugin.v1.Output
-	17, // 13: airlock.plugin.v1.RunRequest.caught_up:type_name -> airlock.plugin.v1.CaughtUp
-	18, // 14: airlock.plugin.v1.RunRequest.exit:type_name -> airlock.plugin.v1.Exit
-	19, // 15: airlock.plugin.v1.RunRequest.verdict:type_name -> airlock.plugin.v1.Verdict
-	20, // 16: airlock.plugin.v1.RunRequest.admitted:type_name -> airlock.plugin.v1.Admitted
-	21, // 17: airlock.plugin.v1.RunRequest.refused:type_name -> airlock.plugin.v1.Refused
-	22, // 18: airlock.plugin.v1.RunRequest.answer:type_name -> airlock.plugin.v1.Answer
-	23, // 19: airlock.plugin.v1.RunRequest.interrupt:type_name -> airlock.plugin.v1.Interrupt
-	24, // 20: airlock.plugin.v1.RunRequest.suspend:type_name -> airlock.plugin.v1.Suspend
-	25, // 21: airlock.plugin.v1.RunRequest.waiting:type_name -> airlock.plugin.v1.Waiting
-	6,  // 22: airlock.plugin.v1.Open.mission:type_name -> airlock.plugin.v1.MissionSpec
-	10, // 23: airlock.plugin.v1.Open.plan:type_name -> airlock.plugin.v1.LaunchPlan
+	16, // 11: airlock.plugin.v1.RunRequest.open:type_name -> airlock.plugin.v1.Open
+	17, // 12: airlock.plugin.v1.RunRequest.output:type_name -> airlock.plugin.v1.Output
+	18, // 13: airlock.plugin.v1.RunRequest.caught_up:type_name -> airlock.plugin.v1.CaughtUp
+	19, // 14: airlock.plugin.v1.RunRequest.exit:type_name -> airlock.plugin.v1.Exit
+	20, // 15: airlock.plugin.v1.RunRequest.verdict:type_name -> airlock.plugin.v1.Verdict
+	21, // 16: airlock.plugin.v1.RunRequest.admitted:type_name -> airlock.plugin.v1.Admitted
+	22, // 17: airlock.plugin.v1.RunRequest.refused:type_name -> airlock.plugin.v1.Refused
+	23, // 18: airlock.plugin.v1.RunRequest.answer:type_name -> airlock.plugin.v1.Answer
+	24, // 19: airlock.plugin.v1.RunRequest.interrupt:type_name -> airlock.plugin.v1.Interrupt
+	25, // 20: airlock.plugin.v1.RunRequest.suspend:type_name -> airlock.plugin.v1.Suspend
+	26, // 21: airlock.plugin.v1.RunRequest.waiting:type_name -> airlock.plugin.v1.Waiting
+	7,  // 22: airlock.plugin.v1.Open.mission:type_name -> airlock.plugin.v1.MissionSpec
+	11, // 23: airlock.plugin.v1.Open.plan:type_name -> airlock.plugin.v1.LaunchPlan
 	3,  // 24: airlock.plugin.v1.Output.stream:type_name -> airlock.plugin.v1.Stream
 	4,  // 25: airlock.plugin.v1.Verdict.decision:type_name -> airlock.plugin.v1.Decision
-	44, // 26: airlock.plugin.v1.Waiting.since:type_name -> google.protobuf.Timestamp
-	27, // 27: airlock.plugin.v1.RunResponse.write:type_name -> airlock.plugin.v1.Write
-	28, // 28: airlock.plugin.v1.RunResponse.close_input:type_name -> airlock.plugin.v1.CloseInput
-	29, // 29: airlock.plugin.v1.RunResponse.progress:type_name -> airlock.plugin.v1.Progress
-	30, // 30: airlock.plugin.v1.RunResponse.proposal:type_name -> airlock.plugin.v1.Proposal
-	31, // 31: airlock.plugin.v1.RunResponse.admit:type_name -> airlock.plugin.v1.Admit
-	32, // 32: airlock.plugin.v1.RunResponse.settled:type_name -> airlock.plugin.v1.Settled
-	33, // 33: airlock.plugin.v1.RunResponse.withdrawn:type_name -> airlock.plugin.v1.Withdrawn
-	34, // 34: airlock.plugin.v1.RunResponse.question:type_name -> airlock.plugin.v1.Question
-	35, // 35: airlock.plugin.v1.RunResponse.usage:type_name -> airlock.plugin.v1.Usage
-	36, // 36: airlock.plugin.v1.RunResponse.result:type_name -> airlock.plugin.v1.Result
-	38, // 37: airlock.plugin.v1.RunResponse.deferred:type_name -> airlock.plugin.v1.Deferred
-	39, // 38: airlock.plugin.v1.RunResponse.checkpoint:type_name -> airlock.plugin.v1.Checkpoint
-	40, // 39: airlock.plugin.v1.RunResponse.problem:type_name -> airlock.plugin.v1.Problem
+	45, // 26: airlock.plugin.v1.Waiting.since:type_name -> google.protobuf.Timestamp
+	28, // 27: airlock.plugin.v1.RunResponse.write:type_name -> airlock.plugin.v1.Write
+	29, // 28: airlock.plugin.v1.RunResponse.close_input:type_name -> airlock.plugin.v1.CloseInput
+	30, // 29: airlock.plugin.v1.RunResponse.progress:type_name -> airlock.plugin.v1.Progress
+	31, // 30: airlock.plugin.v1.RunResponse.proposal:type_name -> airlock.plugin.v1.Proposal
+	32, // 31: airlock.plugin.v1.RunResponse.admit:type_name -> airlock.plugin.v1.Admit
+	33, // 32: airlock.plugin.v1.RunResponse.settled:type_name -> airlock.plugin.v1.Settled
+	34, // 33: airlock.plugin.v1.RunResponse.withdrawn:type_name -> airlock.plugin.v1.Withdrawn
+	35, // 34: airlock.plugin.v1.RunResponse.question:type_name -> airlock.plugin.v1.Question
+	36, // 35: airlock.plugin.v1.RunResponse.usage:type_name -> airlock.plugin.v1.Usage
+	37, // 36: airlock.plugin.v1.RunResponse.result:type_name -> airlock.plugin.v1.Result
+	39, // 37: airlock.plugin.v1.RunResponse.deferred:type_name -> airlock.plugin.v1.Deferred
+	40, // 38: airlock.plugin.v1.RunResponse.checkpoint:type_name -> airlock.plugin.v1.Checkpoint
+	41, // 39: airlock.plugin.v1.RunResponse.problem:type_name -> airlock.plugin.v1.Problem
 	5,  // 40: airlock.plugin.v1.Settled.outcome:type_name -> airlock.plugin.v1.Outcome
-	45, // 41: airlock.plugin.v1.Settled.duration:type_name -> google.protobuf.Duration
-	37, // 42: airlock.plugin.v1.Result.artifacts:type_name -> airlock.plugin.v1.Artifact
-	12, // 43: airlock.plugin.v1.LaunchPlan.SecretEnvEntry.value:type_name -> airlock.plugin.v1.SecretRef
-	7,  // 44: airlock.plugin.v1.Runtime.Plan:input_type -> airlock.plugin.v1.PlanRequest
-	14, // 45: airlock.plugin.v1.Runtime.Run:input_type -> airlock.plugin.v1.RunRequest
-	9,  // 46: airlock.plugin.v1.Runtime.Plan:output_type -> airlock.plugin.v1.PlanResponse
-	26, // 47: airlock.plugin.v1.Runtime.Run:output_type -> airlock.plugin.v1.RunResponse
-	46, // [46:48] is the sub-list for method output_type
-	44, // [44:46] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	46, // 41: airlock.plugin.v1.Settled.duration:type_name -> google.protobuf.Duration
+	38, // 42: airlock.plugin.v1.Result.artifacts:type_name -> airlock.plugin.v1.Artifact
+	6,  // 43: airlock.plugin.v1.Result.continuation:type_name -> airlock.plugin.v1.Continuation
+	13, // 44: airlock.plugin.v1.LaunchPlan.SecretEnvEntry.value:type_name -> airlock.plugin.v1.SecretRef
+	8,  // 45: airlock.plugin.v1.Runtime.Plan:input_type -> airlock.plugin.v1.PlanRequest
+	15, // 46: airlock.plugin.v1.Runtime.Run:input_type -> airlock.plugin.v1.RunRequest
+	10, // 47: airlock.plugin.v1.Runtime.Plan:output_type -> airlock.plugin.v1.PlanResponse
+	27, // 48: airlock.plugin.v1.Runtime.Run:output_type -> airlock.plugin.v1.RunResponse
+	47, // [47:49] is the sub-list for method output_type
+	45, // [45:47] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_airlock_plugin_v1_runtime_proto_init() }
@@ -3435,7 +3511,7 @@ func file_airlock_plugin_v1_runtime_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_airlock_plugin_v1_runtime_proto_rawDesc), len(file_airlock_plugin_v1_runtime_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
