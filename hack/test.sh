@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 json=$(mktemp)
 trap 'rm -f "$json"' EXIT
-export AIRLOCK_REQUIRE="${AIRLOCK_REQUIRE:-qemu,docker,host}" AIRLOCK_BIN="$PWD/bin" AIRLOCK_RACE=1
+export AIRLOCK_REQUIRE="${AIRLOCK_REQUIRE:-qemu,docker,host,claude}" AIRLOCK_BIN="$PWD/bin" AIRLOCK_RACE=1
+export AIRLOCK_CLAUDE="${AIRLOCK_CLAUDE:-$PWD/bin/tools/claude/claude}"
 start=$(date +%s)
 status=0
 CGO_ENABLED=1 gotestsum --format pkgname --format-hide-empty-pkg --jsonfile "$json" -- \
