@@ -34,6 +34,7 @@ func (e *Engine) run(ctx context.Context, a *actor, slot *slotWait) {
 	}
 	if ctx.Err() == nil && !a.latch.Load() {
 		s, err := e.launch(a)
+		e.refillWarm()
 		switch {
 		case err == nil:
 			e.follow(ctx, a, s)
@@ -129,12 +130,6 @@ func (e *Engine) launch(a *actor) (*liveSession, error) {
 // claim binds a warm cell or lays a new one out, and journals the intent.
 func (e *Engine) claim(a *actor, sp spec) (*cells.Cell, error) {
 	c := a.agent.takeWarm(e.opts.Cells, sp.Cell)
-	if c != nil {
-		select {
-		case e.warmTaken <- struct{}{}:
-		default:
-		}
-	}
 	if c == nil {
 		var err error
 		if c, err = e.opts.Cells.Prepare(sp.Cell); err != nil {

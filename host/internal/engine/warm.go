@@ -25,6 +25,16 @@ func (g *agent) takeWarm(m *cells.Manager, want cells.Spec) *cells.Cell {
 // warmRetry is how soon a warm cell that could not be made is tried again.
 const warmRetry = time.Second
 
+// refillWarm says that a cell may be missing. It is said after a start, not when
+// the cell is claimed, so that the next cell's start does not take processor
+// time from this one's.
+func (e *Engine) refillWarm() {
+	select {
+	case e.warmTaken <- struct{}{}:
+	default:
+	}
+}
+
 // keepWarm makes cells ahead of their missions, as many as each agent asks
 // for, and takes up the cells whose end failed before.
 func (e *Engine) keepWarm(ctx context.Context) {
