@@ -292,7 +292,8 @@ type HelloReply struct {
 	Proto uint32 `protobuf:"varint,1,opt,name=proto,proto3" json:"proto,omitempty"`
 	// Version of the agent program.
 	AgentVersion string `protobuf:"bytes,2,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
-	// What the agent can do beside the base: "waiting", "ask", "sweep", "dial".
+	// What the agent can do beside the base: "waiting", "ask", "sweep", "dial",
+	// "interrupt".
 	Features []string `protobuf:"bytes,3,rep,name=features,proto3" json:"features,omitempty"`
 	// What it is bound to; absent = warm.
 	Bound *Bind `protobuf:"bytes,4,opt,name=bound,proto3" json:"bound,omitempty"`
@@ -1168,7 +1169,8 @@ type Start struct {
 	// Program and arguments.
 	Argv []string `protobuf:"bytes,3,rep,name=argv,proto3" json:"argv,omitempty"`
 	// The environment, NAME=VALUE; the agent adds PATH, HOME, USER, TERM where
-	// they are missing, and AIRLOCK_SESSION and AIRLOCK_ASK_SOCKET.
+	// they are missing, AIRLOCK_SESSION and AIRLOCK_ASK_SOCKET, and AIRLOCK_TMP, a
+	// directory of the session's own that is removed with it.
 	Env []string `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty"`
 	// Working directory; created for the workload when it is missing.
 	Cwd string `protobuf:"bytes,5,opt,name=cwd,proto3" json:"cwd,omitempty"`
@@ -1190,7 +1192,8 @@ type Start struct {
 	// unix socket and on a loopback port of its own, names them in the
 	// environment (AIRLOCK_GATEWAY_DIR, AIRLOCK_GATEWAY_NAME_SOCKET and _URL), and
 	// puts them in where a value of env says ${AIRLOCK_GATEWAY_NAME_SOCKET} or
-	// ${AIRLOCK_GATEWAY_NAME_URL}. Needs the feature "dial".
+	// ${AIRLOCK_GATEWAY_NAME_URL}, as it does with ${AIRLOCK_TMP}. Needs the
+	// feature "dial".
 	Gateways []*Gateway `protobuf:"bytes,13,rep,name=gateways,proto3" json:"gateways,omitempty"`
 	// Offer an HTTP proxy on a loopback port, named in HTTP_PROXY and its kin.
 	// What it lets through is the host's to decide.
@@ -1713,7 +1716,10 @@ type Input struct {
 	// The bytes, at most 1 MiB.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	// See Start.
-	Generation    uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	// It interrupts the agent: it is written under the stop latch too. Needs the
+	// feature "interrupt".
+	Interrupt     bool `protobuf:"varint,5,opt,name=interrupt,proto3" json:"interrupt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1774,6 +1780,13 @@ func (x *Input) GetGeneration() uint64 {
 		return x.Generation
 	}
 	return 0
+}
+
+func (x *Input) GetInterrupt() bool {
+	if x != nil {
+		return x.Interrupt
+	}
+	return false
 }
 
 // CloseInput closes a session's standard input (for a terminal: sends the
@@ -3129,7 +3142,7 @@ const file_airlock_cell_v1_cell_proto_rawDesc = "" +
 	"\x06Resize\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x121\n" +
-	"\x04size\x18\x02 \x01(\v2\x1d.airlock.cell.v1.TerminalSizeR\x04size\"l\n" +
+	"\x04size\x18\x02 \x01(\v2\x1d.airlock.cell.v1.TerminalSizeR\x04size\"\x8a\x01\n" +
 	"\x05Input\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x10\n" +
@@ -3137,7 +3150,8 @@ const file_airlock_cell_v1_cell_proto_rawDesc = "" +
 	"\x04data\x18\x03 \x01(\fR\x04data\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x04 \x01(\x04R\n" +
-	"generation\"K\n" +
+	"generation\x12\x1c\n" +
+	"\tinterrupt\x18\x05 \x01(\bR\tinterrupt\"K\n" +
 	"\n" +
 	"CloseInput\x12\x1d\n" +
 	"\n" +

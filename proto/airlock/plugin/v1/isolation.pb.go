@@ -474,7 +474,12 @@ type CellSpec struct {
 	// See uid.
 	Gid uint32 `protobuf:"varint,12,opt,name=gid,proto3" json:"gid,omitempty"`
 	// Volumes to attach.
-	Volumes       []*Volume `protobuf:"bytes,13,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	Volumes []*Volume `protobuf:"bytes,13,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Directories, absolute paths in the cell, in which the cell agent must be
+	// able to place files of root. A driver whose root is read-only makes each a
+	// small tmpfs of its own, mode 0755; one that cannot MUST still make the cell,
+	// and say so in the facts' confinement.
+	FileDirs      []string `protobuf:"bytes,14,rep,name=file_dirs,json=fileDirs,proto3" json:"file_dirs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -596,6 +601,13 @@ func (x *CellSpec) GetGid() uint32 {
 func (x *CellSpec) GetVolumes() []*Volume {
 	if x != nil {
 		return x.Volumes
+	}
+	return nil
+}
+
+func (x *CellSpec) GetFileDirs() []string {
+	if x != nil {
+		return x.FileDirs
 	}
 	return nil
 }
@@ -836,7 +848,9 @@ type CellFacts struct {
 	// "not-enforced:REASON".
 	Limits map[string]string `protobuf:"bytes,9,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What confines the cell, in words, weakest first, for status.
-	Confinement   []string `protobuf:"bytes,10,rep,name=confinement,proto3" json:"confinement,omitempty"`
+	Confinement []string `protobuf:"bytes,10,rep,name=confinement,proto3" json:"confinement,omitempty"`
+	// Where the state volume is in the cell; empty = none was attached.
+	State         string `protobuf:"bytes,11,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -939,6 +953,13 @@ func (x *CellFacts) GetConfinement() []string {
 		return x.Confinement
 	}
 	return nil
+}
+
+func (x *CellFacts) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
 }
 
 // Cell is a cell that exists.
@@ -2326,7 +2347,7 @@ const file_airlock_plugin_v1_isolation_proto_rawDesc = "" +
 	"\aCellRef\x12\x17\n" +
 	"\acell_id\x18\x01 \x01(\tR\x06cellId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12!\n" +
-	"\fdriver_state\x18\x03 \x01(\fR\vdriverState\"\xa7\x04\n" +
+	"\fdriver_state\x18\x03 \x01(\fR\vdriverState\"\xc4\x04\n" +
 	"\bCellSpec\x12\x17\n" +
 	"\acell_id\x18\x01 \x01(\tR\x06cellId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x17\n" +
@@ -2342,7 +2363,8 @@ const file_airlock_plugin_v1_isolation_proto_rawDesc = "" +
 	" \x01(\v2\x1a.airlock.plugin.v1.NetworkR\anetwork\x12\x10\n" +
 	"\x03uid\x18\v \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\f \x01(\rR\x03gid\x123\n" +
-	"\avolumes\x18\r \x03(\v2\x19.airlock.plugin.v1.VolumeR\avolumes\x1a9\n" +
+	"\avolumes\x18\r \x03(\v2\x19.airlock.plugin.v1.VolumeR\avolumes\x12\x1b\n" +
+	"\tfile_dirs\x18\x0e \x03(\tR\bfileDirs\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
@@ -2361,7 +2383,7 @@ const file_airlock_plugin_v1_isolation_proto_rawDesc = "" +
 	"\x06target\x18\x04 \x01(\tR\x06target\x12\x1f\n" +
 	"\vquota_bytes\x18\x05 \x01(\x04R\n" +
 	"quotaBytes\x12\x1b\n" +
-	"\tread_only\x18\x06 \x01(\bR\breadOnly\"\x95\x03\n" +
+	"\tread_only\x18\x06 \x01(\bR\breadOnly\"\xab\x03\n" +
 	"\tCellFacts\x12\x0e\n" +
 	"\x02os\x18\x01 \x01(\tR\x02os\x12\x12\n" +
 	"\x04arch\x18\x02 \x01(\tR\x04arch\x12\x12\n" +
@@ -2373,7 +2395,8 @@ const file_airlock_plugin_v1_isolation_proto_rawDesc = "" +
 	"\tworkspace\x18\b \x01(\tR\tworkspace\x12@\n" +
 	"\x06limits\x18\t \x03(\v2(.airlock.plugin.v1.CellFacts.LimitsEntryR\x06limits\x12 \n" +
 	"\vconfinement\x18\n" +
-	" \x03(\tR\vconfinement\x1a9\n" +
+	" \x03(\tR\vconfinement\x12\x14\n" +
+	"\x05state\x18\v \x01(\tR\x05state\x1a9\n" +
 	"\vLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x01\n" +

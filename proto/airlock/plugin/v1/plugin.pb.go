@@ -424,7 +424,9 @@ func (x *DescribeResponse) GetSummary() string {
 // Need is one thing that a plugin uses outside of its own process.
 type Need struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is: "path", "socket", "host", "uid", "program".
+	// What it is: "path", "socket", "host", "uid", "program"; of a runtime plugin
+	// also "cell_dir", a directory in which it places files of root, and
+	// "workspace_file", a file of the workspace that it wants to read.
 	What string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
 	// Which one, for example "/var/run/docker.sock" or "root".
 	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`

@@ -385,8 +385,9 @@ const (
 	// The work is not done and can go on: the host starts a new session with a
 	// ResumePoint of the last Checkpoint, within the agent's max_resumes.
 	Continuation_CONTINUATION_RESUME Continuation = 2
-	// A call was put off (Deferred): the host starts a new session, with a
-	// ResumePoint of the last Checkpoint, once its decision is there.
+	// A call was put off (Deferred), or a question: the host starts a new session,
+	// with a ResumePoint of the last Checkpoint, once no decision and no question
+	// of the mission waits any more. Until then it has no cell.
 	Continuation_CONTINUATION_RESUME_WHEN_DECIDED Continuation = 3
 )
 
@@ -541,9 +542,15 @@ type PlanRequest struct {
 	// The cell that it will run in.
 	Cell *CellFacts `protobuf:"bytes,2,opt,name=cell,proto3" json:"cell,omitempty"`
 	// Set when an earlier session of the mission ended with its work undone.
-	Resume        *ResumePoint `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Resume *ResumePoint `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"`
+	// Files of the mission's workspace that the plugin asks for in Describe with
+	// Need{what: "workspace_file", value: PATH}, those of them that are there:
+	// regular files of at most 256 KiB that lie inside of the workspace's source,
+	// links included. They are text that the workspace's owner has written and
+	// nothing to trust.
+	WorkspaceFiles []*WorkspaceFile `protobuf:"bytes,4,rep,name=workspace_files,json=workspaceFiles,proto3" json:"workspace_files,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *PlanRequest) Reset() {
@@ -597,20 +604,85 @@ func (x *PlanRequest) GetResume() *ResumePoint {
 	return nil
 }
 
+func (x *PlanRequest) GetWorkspaceFiles() []*WorkspaceFile {
+	if x != nil {
+		return x.WorkspaceFiles
+	}
+	return nil
+}
+
+// WorkspaceFile is one file of a workspace, as it was when its mission began.
+type WorkspaceFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path relative to the workspace, as the plugin asked for it.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// What is in it.
+	Content       []byte `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceFile) Reset() {
+	*x = WorkspaceFile{}
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceFile) ProtoMessage() {}
+
+func (x *WorkspaceFile) ProtoReflect() protoreflect.Message {
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceFile.ProtoReflect.Descriptor instead.
+func (*WorkspaceFile) Descriptor() ([]byte, []int) {
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *WorkspaceFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *WorkspaceFile) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
 // ResumePoint is where an earlier session of the mission stopped.
 type ResumePoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The last state that the plugin stored with Checkpoint.
 	State []byte `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
 	// Why a new session is started, in words.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Calls of earlier sessions that were admitted and whose end nobody knows.
+	// The agent is to be told of them before it goes on.
+	OpenCalls     []*OpenCall `protobuf:"bytes,3,rep,name=open_calls,json=openCalls,proto3" json:"open_calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResumePoint) Reset() {
 	*x = ResumePoint{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[2]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +694,7 @@ func (x *ResumePoint) String() string {
 func (*ResumePoint) ProtoMessage() {}
 
 func (x *ResumePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[2]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +707,7 @@ func (x *ResumePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoint.ProtoReflect.Descriptor instead.
 func (*ResumePoint) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{2}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ResumePoint) GetState() []byte {
@@ -652,6 +724,77 @@ func (x *ResumePoint) GetReason() string {
 	return ""
 }
 
+func (x *ResumePoint) GetOpenCalls() []*OpenCall {
+	if x != nil {
+		return x.OpenCalls
+	}
+	return nil
+}
+
+// OpenCall is a call that was admitted and never settled.
+type OpenCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The plugin's id of the proposal.
+	ProposalId string `protobuf:"bytes,1,opt,name=proposal_id,json=proposalId,proto3" json:"proposal_id,omitempty"`
+	// The tool.
+	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
+	// The id of the dispatch.
+	InvocationId  string `protobuf:"bytes,3,opt,name=invocation_id,json=invocationId,proto3" json:"invocation_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenCall) Reset() {
+	*x = OpenCall{}
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenCall) ProtoMessage() {}
+
+func (x *OpenCall) ProtoReflect() protoreflect.Message {
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenCall.ProtoReflect.Descriptor instead.
+func (*OpenCall) Descriptor() ([]byte, []int) {
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *OpenCall) GetProposalId() string {
+	if x != nil {
+		return x.ProposalId
+	}
+	return ""
+}
+
+func (x *OpenCall) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *OpenCall) GetInvocationId() string {
+	if x != nil {
+		return x.InvocationId
+	}
+	return ""
+}
+
 // PlanResponse carries the plan.
 type PlanResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -663,7 +806,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[3]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +818,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[3]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +831,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{3}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PlanResponse) GetPlan() *LaunchPlan {
@@ -705,7 +848,11 @@ type LaunchPlan struct {
 	// the cell when it has no slash. No secrets.
 	Argv []string `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
 	// The whole environment of the session, beside what the cell agent adds
-	// (PATH, HOME, USER, TERM for a terminal, AIRLOCK_*).
+	// (PATH, HOME, USER, TERM for a terminal, AIRLOCK_*). A value may hold
+	// ${AIRLOCK_STATE}, the mission's directory for what must outlive its cell;
+	// ${AIRLOCK_TMP}, a scratch directory of the session; and
+	// ${AIRLOCK_GATEWAY_NAME_SOCKET} and _URL. All are also variables of the
+	// session. Paths of files may begin with the first.
 	Env map[string]string `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Secrets to put into the environment, resolved at the start of the session.
 	SecretEnv map[string]*SecretRef `protobuf:"bytes,3,rep,name=secret_env,json=secretEnv,proto3" json:"secret_env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -734,7 +881,7 @@ type LaunchPlan struct {
 
 func (x *LaunchPlan) Reset() {
 	*x = LaunchPlan{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[4]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +893,7 @@ func (x *LaunchPlan) String() string {
 func (*LaunchPlan) ProtoMessage() {}
 
 func (x *LaunchPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[4]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +906,7 @@ func (x *LaunchPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchPlan.ProtoReflect.Descriptor instead.
 func (*LaunchPlan) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{4}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LaunchPlan) GetArgv() []string {
@@ -859,7 +1006,7 @@ type Terminal struct {
 
 func (x *Terminal) Reset() {
 	*x = Terminal{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[5]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +1018,7 @@ func (x *Terminal) String() string {
 func (*Terminal) ProtoMessage() {}
 
 func (x *Terminal) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[5]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +1031,7 @@ func (x *Terminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
 func (*Terminal) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{5}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Terminal) GetCols() uint32 {
@@ -917,7 +1064,7 @@ type SecretRef struct {
 
 func (x *SecretRef) Reset() {
 	*x = SecretRef{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[6]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1076,7 @@ func (x *SecretRef) String() string {
 func (*SecretRef) ProtoMessage() {}
 
 func (x *SecretRef) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[6]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1089,7 @@ func (x *SecretRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRef.ProtoReflect.Descriptor instead.
 func (*SecretRef) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{6}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SecretRef) GetSource() isSecretRef_Source {
@@ -997,7 +1144,9 @@ type PlanFile struct {
 	Content []byte `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
 	// Permission bits.
 	Mode uint32 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"`
-	// It belongs to root instead of the workload.
+	// It belongs to root instead of the workload. Where a cell's root may be
+	// read-only, the directory must be named in Describe with
+	// Need{what: "cell_dir", value: PATH}.
 	RootOwned     bool `protobuf:"varint,4,opt,name=root_owned,json=rootOwned,proto3" json:"root_owned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1005,7 +1154,7 @@ type PlanFile struct {
 
 func (x *PlanFile) Reset() {
 	*x = PlanFile{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[7]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1166,7 @@ func (x *PlanFile) String() string {
 func (*PlanFile) ProtoMessage() {}
 
 func (x *PlanFile) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[7]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1179,7 @@ func (x *PlanFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanFile.ProtoReflect.Descriptor instead.
 func (*PlanFile) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{7}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PlanFile) GetPath() string {
@@ -1086,7 +1235,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[8]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1247,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[8]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1260,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{8}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RunRequest) GetMessage() isRunRequest_Message {
@@ -1322,7 +1471,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[9]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1483,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[9]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1496,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{9}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Open) GetMission() *MissionSpec {
@@ -1407,7 +1556,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[10]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1568,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[10]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1581,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{10}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Output) GetStream() Stream {
@@ -1467,7 +1616,7 @@ type CaughtUp struct {
 
 func (x *CaughtUp) Reset() {
 	*x = CaughtUp{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[11]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +1628,7 @@ func (x *CaughtUp) String() string {
 func (*CaughtUp) ProtoMessage() {}
 
 func (x *CaughtUp) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[11]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +1641,7 @@ func (x *CaughtUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaughtUp.ProtoReflect.Descriptor instead.
 func (*CaughtUp) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{11}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CaughtUp) GetOffset() uint64 {
@@ -1519,7 +1668,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[12]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1680,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[12]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1693,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{12}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -1594,7 +1743,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[13]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1755,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[13]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1768,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{13}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Verdict) GetProposalId() string {
@@ -1670,7 +1819,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[14]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1831,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[14]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1844,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{14}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Admitted) GetProposalId() string {
@@ -1726,7 +1875,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[15]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1887,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[15]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +1900,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{15}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Refused) GetProposalId() string {
@@ -1775,15 +1924,18 @@ type Answer struct {
 	HitlId string `protobuf:"bytes,1,opt,name=hitl_id,json=hitlId,proto3" json:"hitl_id,omitempty"`
 	// The text.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// A structured answer as JSON; may be empty.
-	Structured    []byte `protobuf:"bytes,3,opt,name=structured,proto3" json:"structured,omitempty"`
+	// The text once more when it is a JSON object; else empty.
+	Structured []byte `protobuf:"bytes,3,opt,name=structured,proto3" json:"structured,omitempty"`
+	// Why there is no answer and none will come, for example "expired"; empty =
+	// there is one.
+	None          string `protobuf:"bytes,4,opt,name=none,proto3" json:"none,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[16]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1947,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[16]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1960,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{16}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Answer) GetHitlId() string {
@@ -1832,7 +1984,18 @@ func (x *Answer) GetStructured() []byte {
 	return nil
 }
 
-// Interrupt asks the plugin to interrupt the agent by its own protocol.
+func (x *Answer) GetNone() string {
+	if x != nil {
+		return x.None
+	}
+	return ""
+}
+
+// Interrupt asks the plugin to interrupt the agent by its own protocol: the
+// mission is being stopped. The plugin SHOULD answer with Interrupted as soon
+// as the agent has stopped what it did. The host waits 250 ms at most; then the
+// cell is frozen. Of what the plugin sends from here on only Write, CloseInput,
+// Settled and Interrupted count.
 type Interrupt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1841,7 +2004,7 @@ type Interrupt struct {
 
 func (x *Interrupt) Reset() {
 	*x = Interrupt{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[17]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +2016,7 @@ func (x *Interrupt) String() string {
 func (*Interrupt) ProtoMessage() {}
 
 func (x *Interrupt) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[17]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +2029,7 @@ func (x *Interrupt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interrupt.ProtoReflect.Descriptor instead.
 func (*Interrupt) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{17}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{19}
 }
 
 // Suspend says that the host is about to go away.
@@ -1878,7 +2041,7 @@ type Suspend struct {
 
 func (x *Suspend) Reset() {
 	*x = Suspend{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[18]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +2053,7 @@ func (x *Suspend) String() string {
 func (*Suspend) ProtoMessage() {}
 
 func (x *Suspend) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[18]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +2066,7 @@ func (x *Suspend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspend.ProtoReflect.Descriptor instead.
 func (*Suspend) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{18}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{20}
 }
 
 // Waiting says that a process of the terminal's foreground group has been
@@ -1922,7 +2085,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[19]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2097,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[19]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2110,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{19}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Waiting) GetSince() *timestamppb.Timestamp {
@@ -1991,6 +2154,7 @@ type RunResponse struct {
 	//	*RunResponse_Deferred
 	//	*RunResponse_Checkpoint
 	//	*RunResponse_Problem
+	//	*RunResponse_Interrupted
 	Message       isRunResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1998,7 +2162,7 @@ type RunResponse struct {
 
 func (x *RunResponse) Reset() {
 	*x = RunResponse{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[20]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2174,7 @@ func (x *RunResponse) String() string {
 func (*RunResponse) ProtoMessage() {}
 
 func (x *RunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[20]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2187,7 @@ func (x *RunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
 func (*RunResponse) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{20}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RunResponse) GetMessage() isRunResponse_Message {
@@ -2150,6 +2314,15 @@ func (x *RunResponse) GetProblem() *Problem {
 	return nil
 }
 
+func (x *RunResponse) GetInterrupted() *Interrupted {
+	if x != nil {
+		if x, ok := x.Message.(*RunResponse_Interrupted); ok {
+			return x.Interrupted
+		}
+	}
+	return nil
+}
+
 type isRunResponse_Message interface {
 	isRunResponse_Message()
 }
@@ -2219,6 +2392,11 @@ type RunResponse_Problem struct {
 	Problem *Problem `protobuf:"bytes,13,opt,name=problem,proto3,oneof"`
 }
 
+type RunResponse_Interrupted struct {
+	// The agent has stopped what it did, after an Interrupt.
+	Interrupted *Interrupted `protobuf:"bytes,14,opt,name=interrupted,proto3,oneof"`
+}
+
 func (*RunResponse_Write) isRunResponse_Message() {}
 
 func (*RunResponse_CloseInput) isRunResponse_Message() {}
@@ -2245,6 +2423,45 @@ func (*RunResponse_Checkpoint) isRunResponse_Message() {}
 
 func (*RunResponse_Problem) isRunResponse_Message() {}
 
+func (*RunResponse_Interrupted) isRunResponse_Message() {}
+
+// Interrupted answers Interrupt.
+type Interrupted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Interrupted) Reset() {
+	*x = Interrupted{}
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Interrupted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Interrupted) ProtoMessage() {}
+
+func (x *Interrupted) ProtoReflect() protoreflect.Message {
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Interrupted.ProtoReflect.Descriptor instead.
+func (*Interrupted) Descriptor() ([]byte, []int) {
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{23}
+}
+
 // Write is input for the session. A key is applied once and whole.
 type Write struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2258,7 +2475,7 @@ type Write struct {
 
 func (x *Write) Reset() {
 	*x = Write{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[21]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2270,7 +2487,7 @@ func (x *Write) String() string {
 func (*Write) ProtoMessage() {}
 
 func (x *Write) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[21]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2283,7 +2500,7 @@ func (x *Write) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Write.ProtoReflect.Descriptor instead.
 func (*Write) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{21}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Write) GetKey() string {
@@ -2309,7 +2526,7 @@ type CloseInput struct {
 
 func (x *CloseInput) Reset() {
 	*x = CloseInput{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[22]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2538,7 @@ func (x *CloseInput) String() string {
 func (*CloseInput) ProtoMessage() {}
 
 func (x *CloseInput) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[22]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2551,7 @@ func (x *CloseInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseInput.ProtoReflect.Descriptor instead.
 func (*CloseInput) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{22}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{25}
 }
 
 // Progress becomes mission.progress. An absent field is not known.
@@ -2356,7 +2573,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[23]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2585,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[23]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2598,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{23}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Progress) GetPhase() string {
@@ -2438,7 +2655,7 @@ type Proposal struct {
 
 func (x *Proposal) Reset() {
 	*x = Proposal{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[24]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2450,7 +2667,7 @@ func (x *Proposal) String() string {
 func (*Proposal) ProtoMessage() {}
 
 func (x *Proposal) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[24]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2463,7 +2680,7 @@ func (x *Proposal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proposal.ProtoReflect.Descriptor instead.
 func (*Proposal) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{24}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Proposal) GetProposalId() string {
@@ -2514,7 +2731,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[25]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2743,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[25]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2756,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{25}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Admit) GetProposalId() string {
@@ -2573,7 +2790,7 @@ type Settled struct {
 
 func (x *Settled) Reset() {
 	*x = Settled{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[26]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2802,7 @@ func (x *Settled) String() string {
 func (*Settled) ProtoMessage() {}
 
 func (x *Settled) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[26]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2815,7 @@ func (x *Settled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settled.ProtoReflect.Descriptor instead.
 func (*Settled) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{26}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Settled) GetInvocationId() string {
@@ -2640,7 +2857,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[27]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2869,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[27]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2882,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{27}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Withdrawn) GetProposalId() string {
@@ -2675,7 +2892,10 @@ func (x *Withdrawn) GetProposalId() string {
 	return ""
 }
 
-// Question is a question to a human.
+// Question is a question to a human. Under BOUNDARY_PROTOCOL it is answered by
+// an Answer, and the plugin MUST put it again, with the same id, on every stream
+// that begins while it has none: what was answered meanwhile is answered again.
+// Under BOUNDARY_NONE the answer is typed into the session.
 type Question struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The plugin's id, unique in the mission.
@@ -2692,7 +2912,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[28]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2704,7 +2924,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[28]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2717,7 +2937,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{28}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Question) GetHitlId() string {
@@ -2761,7 +2981,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[29]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +2993,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[29]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +3006,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{29}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Usage) GetTokens() int64 {
@@ -2822,7 +3042,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[30]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +3054,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[30]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +3067,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{30}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Result) GetOk() bool {
@@ -2898,7 +3118,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[31]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2910,7 +3130,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[31]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2923,7 +3143,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{31}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Artifact) GetPath() string {
@@ -2951,7 +3171,7 @@ type Deferred struct {
 
 func (x *Deferred) Reset() {
 	*x = Deferred{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[32]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3183,7 @@ func (x *Deferred) String() string {
 func (*Deferred) ProtoMessage() {}
 
 func (x *Deferred) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[32]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3196,7 @@ func (x *Deferred) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deferred.ProtoReflect.Descriptor instead.
 func (*Deferred) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{32}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Deferred) GetProposalId() string {
@@ -2999,7 +3219,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[33]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3231,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[33]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3244,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{33}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Checkpoint) GetState() []byte {
@@ -3054,7 +3274,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[34]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3066,7 +3286,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[34]
+	mi := &file_airlock_plugin_v1_runtime_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3079,7 +3299,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{34}
+	return file_airlock_plugin_v1_runtime_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Problem) GetFatal() bool {
@@ -3113,14 +3333,25 @@ const file_airlock_plugin_v1_runtime_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x06 \x01(\tR\tsessionId\x12\x1f\n" +
 	"\vintent_json\x18\a \x01(\fR\n" +
-	"intentJson\"\xb1\x01\n" +
+	"intentJson\"\xfc\x01\n" +
 	"\vPlanRequest\x128\n" +
 	"\amission\x18\x01 \x01(\v2\x1e.airlock.plugin.v1.MissionSpecR\amission\x120\n" +
 	"\x04cell\x18\x02 \x01(\v2\x1c.airlock.plugin.v1.CellFactsR\x04cell\x126\n" +
-	"\x06resume\x18\x03 \x01(\v2\x1e.airlock.plugin.v1.ResumePointR\x06resume\";\n" +
+	"\x06resume\x18\x03 \x01(\v2\x1e.airlock.plugin.v1.ResumePointR\x06resume\x12I\n" +
+	"\x0fworkspace_files\x18\x04 \x03(\v2 .airlock.plugin.v1.WorkspaceFileR\x0eworkspaceFiles\"=\n" +
+	"\rWorkspaceFile\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
+	"\acontent\x18\x02 \x01(\fR\acontent\"w\n" +
 	"\vResumePoint\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\fR\x05state\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"A\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12:\n" +
+	"\n" +
+	"open_calls\x18\x03 \x03(\v2\x1b.airlock.plugin.v1.OpenCallR\topenCalls\"d\n" +
+	"\bOpenCall\x12\x1f\n" +
+	"\vproposal_id\x18\x01 \x01(\tR\n" +
+	"proposalId\x12\x12\n" +
+	"\x04tool\x18\x02 \x01(\tR\x04tool\x12#\n" +
+	"\rinvocation_id\x18\x03 \x01(\tR\finvocationId\"A\n" +
 	"\fPlanResponse\x121\n" +
 	"\x04plan\x18\x01 \x01(\v2\x1d.airlock.plugin.v1.LaunchPlanR\x04plan\"\xbd\x05\n" +
 	"\n" +
@@ -3209,20 +3440,21 @@ const file_airlock_plugin_v1_runtime_proto_rawDesc = "" +
 	"\aRefused\x12\x1f\n" +
 	"\vproposal_id\x18\x01 \x01(\tR\n" +
 	"proposalId\x12\x10\n" +
-	"\x03why\x18\x02 \x01(\tR\x03why\"U\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"i\n" +
 	"\x06Answer\x12\x17\n" +
 	"\ahitl_id\x18\x01 \x01(\tR\x06hitlId\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1e\n" +
 	"\n" +
 	"structured\x18\x03 \x01(\fR\n" +
-	"structured\"\v\n" +
+	"structured\x12\x12\n" +
+	"\x04none\x18\x04 \x01(\tR\x04none\"\v\n" +
 	"\tInterrupt\"\t\n" +
 	"\aSuspend\"t\n" +
 	"\aWaiting\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1f\n" +
 	"\vscreen_line\x18\x02 \x01(\tR\n" +
 	"screenLine\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x04R\x06offset\"\x80\x06\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\"\xc4\x06\n" +
 	"\vRunResponse\x120\n" +
 	"\x05write\x18\x01 \x01(\v2\x18.airlock.plugin.v1.WriteH\x00R\x05write\x12@\n" +
 	"\vclose_input\x18\x02 \x01(\v2\x1d.airlock.plugin.v1.CloseInputH\x00R\n" +
@@ -3240,8 +3472,10 @@ const file_airlock_plugin_v1_runtime_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\f \x01(\v2\x1d.airlock.plugin.v1.CheckpointH\x00R\n" +
 	"checkpoint\x126\n" +
-	"\aproblem\x18\r \x01(\v2\x1a.airlock.plugin.v1.ProblemH\x00R\aproblemB\t\n" +
-	"\amessage\"-\n" +
+	"\aproblem\x18\r \x01(\v2\x1a.airlock.plugin.v1.ProblemH\x00R\aproblem\x12B\n" +
+	"\vinterrupted\x18\x0e \x01(\v2\x1e.airlock.plugin.v1.InterruptedH\x00R\vinterruptedB\t\n" +
+	"\amessage\"\r\n" +
+	"\vInterrupted\"-\n" +
 	"\x05Write\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"\f\n" +
@@ -3360,7 +3594,7 @@ func file_airlock_plugin_v1_runtime_proto_rawDescGZIP() []byte {
 }
 
 var file_airlock_plugin_v1_runtime_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_airlock_plugin_v1_runtime_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_airlock_plugin_v1_runtime_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_airlock_plugin_v1_runtime_proto_goTypes = []any{
 	(Boundary)(0),                 // 0: airlock.plugin.v1.Boundary
 	(OutputNeed)(0),               // 1: airlock.plugin.v1.OutputNeed
@@ -3371,100 +3605,106 @@ var file_airlock_plugin_v1_runtime_proto_goTypes = []any{
 	(Continuation)(0),             // 6: airlock.plugin.v1.Continuation
 	(*MissionSpec)(nil),           // 7: airlock.plugin.v1.MissionSpec
 	(*PlanRequest)(nil),           // 8: airlock.plugin.v1.PlanRequest
-	(*ResumePoint)(nil),           // 9: airlock.plugin.v1.ResumePoint
-	(*PlanResponse)(nil),          // 10: airlock.plugin.v1.PlanResponse
-	(*LaunchPlan)(nil),            // 11: airlock.plugin.v1.LaunchPlan
-	(*Terminal)(nil),              // 12: airlock.plugin.v1.Terminal
-	(*SecretRef)(nil),             // 13: airlock.plugin.v1.SecretRef
-	(*PlanFile)(nil),              // 14: airlock.plugin.v1.PlanFile
-	(*RunRequest)(nil),            // 15: airlock.plugin.v1.RunRequest
-	(*Open)(nil),                  // 16: airlock.plugin.v1.Open
-	(*Output)(nil),                // 17: airlock.plugin.v1.Output
-	(*CaughtUp)(nil),              // 18: airlock.plugin.v1.CaughtUp
-	(*Exit)(nil),                  // 19: airlock.plugin.v1.Exit
-	(*Verdict)(nil),               // 20: airlock.plugin.v1.Verdict
-	(*Admitted)(nil),              // 21: airlock.plugin.v1.Admitted
-	(*Refused)(nil),               // 22: airlock.plugin.v1.Refused
-	(*Answer)(nil),                // 23: airlock.plugin.v1.Answer
-	(*Interrupt)(nil),             // 24: airlock.plugin.v1.Interrupt
-	(*Suspend)(nil),               // 25: airlock.plugin.v1.Suspend
-	(*Waiting)(nil),               // 26: airlock.plugin.v1.Waiting
-	(*RunResponse)(nil),           // 27: airlock.plugin.v1.RunResponse
-	(*Write)(nil),                 // 28: airlock.plugin.v1.Write
-	(*CloseInput)(nil),            // 29: airlock.plugin.v1.CloseInput
-	(*Progress)(nil),              // 30: airlock.plugin.v1.Progress
-	(*Proposal)(nil),              // 31: airlock.plugin.v1.Proposal
-	(*Admit)(nil),                 // 32: airlock.plugin.v1.Admit
-	(*Settled)(nil),               // 33: airlock.plugin.v1.Settled
-	(*Withdrawn)(nil),             // 34: airlock.plugin.v1.Withdrawn
-	(*Question)(nil),              // 35: airlock.plugin.v1.Question
-	(*Usage)(nil),                 // 36: airlock.plugin.v1.Usage
-	(*Result)(nil),                // 37: airlock.plugin.v1.Result
-	(*Artifact)(nil),              // 38: airlock.plugin.v1.Artifact
-	(*Deferred)(nil),              // 39: airlock.plugin.v1.Deferred
-	(*Checkpoint)(nil),            // 40: airlock.plugin.v1.Checkpoint
-	(*Problem)(nil),               // 41: airlock.plugin.v1.Problem
-	nil,                           // 42: airlock.plugin.v1.LaunchPlan.EnvEntry
-	nil,                           // 43: airlock.plugin.v1.LaunchPlan.SecretEnvEntry
-	(*CellFacts)(nil),             // 44: airlock.plugin.v1.CellFacts
-	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
+	(*WorkspaceFile)(nil),         // 9: airlock.plugin.v1.WorkspaceFile
+	(*ResumePoint)(nil),           // 10: airlock.plugin.v1.ResumePoint
+	(*OpenCall)(nil),              // 11: airlock.plugin.v1.OpenCall
+	(*PlanResponse)(nil),          // 12: airlock.plugin.v1.PlanResponse
+	(*LaunchPlan)(nil),            // 13: airlock.plugin.v1.LaunchPlan
+	(*Terminal)(nil),              // 14: airlock.plugin.v1.Terminal
+	(*SecretRef)(nil),             // 15: airlock.plugin.v1.SecretRef
+	(*PlanFile)(nil),              // 16: airlock.plugin.v1.PlanFile
+	(*RunRequest)(nil),            // 17: airlock.plugin.v1.RunRequest
+	(*Open)(nil),                  // 18: airlock.plugin.v1.Open
+	(*Output)(nil),                // 19: airlock.plugin.v1.Output
+	(*CaughtUp)(nil),              // 20: airlock.plugin.v1.CaughtUp
+	(*Exit)(nil),                  // 21: airlock.plugin.v1.Exit
+	(*Verdict)(nil),               // 22: airlock.plugin.v1.Verdict
+	(*Admitted)(nil),              // 23: airlock.plugin.v1.Admitted
+	(*Refused)(nil),               // 24: airlock.plugin.v1.Refused
+	(*Answer)(nil),                // 25: airlock.plugin.v1.Answer
+	(*Interrupt)(nil),             // 26: airlock.plugin.v1.Interrupt
+	(*Suspend)(nil),               // 27: airlock.plugin.v1.Suspend
+	(*Waiting)(nil),               // 28: airlock.plugin.v1.Waiting
+	(*RunResponse)(nil),           // 29: airlock.plugin.v1.RunResponse
+	(*Interrupted)(nil),           // 30: airlock.plugin.v1.Interrupted
+	(*Write)(nil),                 // 31: airlock.plugin.v1.Write
+	(*CloseInput)(nil),            // 32: airlock.plugin.v1.CloseInput
+	(*Progress)(nil),              // 33: airlock.plugin.v1.Progress
+	(*Proposal)(nil),              // 34: airlock.plugin.v1.Proposal
+	(*Admit)(nil),                 // 35: airlock.plugin.v1.Admit
+	(*Settled)(nil),               // 36: airlock.plugin.v1.Settled
+	(*Withdrawn)(nil),             // 37: airlock.plugin.v1.Withdrawn
+	(*Question)(nil),              // 38: airlock.plugin.v1.Question
+	(*Usage)(nil),                 // 39: airlock.plugin.v1.Usage
+	(*Result)(nil),                // 40: airlock.plugin.v1.Result
+	(*Artifact)(nil),              // 41: airlock.plugin.v1.Artifact
+	(*Deferred)(nil),              // 42: airlock.plugin.v1.Deferred
+	(*Checkpoint)(nil),            // 43: airlock.plugin.v1.Checkpoint
+	(*Problem)(nil),               // 44: airlock.plugin.v1.Problem
+	nil,                           // 45: airlock.plugin.v1.LaunchPlan.EnvEntry
+	nil,                           // 46: airlock.plugin.v1.LaunchPlan.SecretEnvEntry
+	(*CellFacts)(nil),             // 47: airlock.plugin.v1.CellFacts
+	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 49: google.protobuf.Duration
 }
 var file_airlock_plugin_v1_runtime_proto_depIdxs = []int32{
 	7,  // 0: airlock.plugin.v1.PlanRequest.mission:type_name -> airlock.plugin.v1.MissionSpec
-	44, // 1: airlock.plugin.v1.PlanRequest.cell:type_name -> airlock.plugin.v1.CellFacts
-	9,  // 2: airlock.plugin.v1.PlanRequest.resume:type_name -> airlock.plugin.v1.ResumePoint
-	11, // 3: airlock.plugin.v1.PlanResponse.plan:type_name -> airlock.plugin.v1.LaunchPlan
-	42, // 4: airlock.plugin.v1.LaunchPlan.env:type_name -> airlock.plugin.v1.LaunchPlan.EnvEntry
-	43, // 5: airlock.plugin.v1.LaunchPlan.secret_env:type_name -> airlock.plugin.v1.LaunchPlan.SecretEnvEntry
-	14, // 6: airlock.plugin.v1.LaunchPlan.files:type_name -> airlock.plugin.v1.PlanFile
-	12, // 7: airlock.plugin.v1.LaunchPlan.terminal:type_name -> airlock.plugin.v1.Terminal
-	0,  // 8: airlock.plugin.v1.LaunchPlan.boundary:type_name -> airlock.plugin.v1.Boundary
-	1,  // 9: airlock.plugin.v1.LaunchPlan.output:type_name -> airlock.plugin.v1.OutputNeed
-	2,  // 10: airlock.plugin.v1.LaunchPlan.on_full:type_name -> airlock.plugin.v1.OnFull
-	16, // 11: airlock.plugin.v1.RunRequest.open:type_name -> airlock.plugin.v1.Open
-	17, // 12: airlock.plugin.v1.RunRequest.output:type_name -> airlock.plugin.v1.Output
-	18, // 13: airlock.plugin.v1.RunRequest.caught_up:type_name -> airlock.plugin.v1.CaughtUp
-	19, // 14: airlock.plugin.v1.RunRequest.exit:type_name -> airlock.plugin.v1.Exit
-	20, // 15: airlock.plugin.v1.RunRequest.verdict:type_name -> airlock.plugin.v1.Verdict
-	21, // 16: airlock.plugin.v1.RunRequest.admitted:type_name -> airlock.plugin.v1.Admitted
-	22, // 17: airlock.plugin.v1.RunRequest.refused:type_name -> airlock.plugin.v1.Refused
-	23, // 18: airlock.plugin.v1.RunRequest.answer:type_name -> airlock.plugin.v1.Answer
-	24, // 19: airlock.plugin.v1.RunRequest.interrupt:type_name -> airlock.plugin.v1.Interrupt
-	25, // 20: airlock.plugin.v1.RunRequest.suspend:type_name -> airlock.plugin.v1.Suspend
-	26, // 21: airlock.plugin.v1.RunRequest.waiting:type_name -> airlock.plugin.v1.Waiting
-	7,  // 22: airlock.plugin.v1.Open.mission:type_name -> airlock.plugin.v1.MissionSpec
-	11, // 23: airlock.plugin.v1.Open.plan:type_name -> airlock.plugin.v1.LaunchPlan
-	3,  // 24: airlock.plugin.v1.Output.stream:type_name -> airlock.plugin.v1.Stream
-	4,  // 25: airlock.plugin.v1.Verdict.decision:type_name -> airlock.plugin.v1.Decision
-	45, // 26: airlock.plugin.v1.Waiting.since:type_name -> google.protobuf.Timestamp
-	28, // 27: airlock.plugin.v1.RunResponse.write:type_name -> airlock.plugin.v1.Write
-	29, // 28: airlock.plugin.v1.RunResponse.close_input:type_name -> airlock.plugin.v1.CloseInput
-	30, // 29: airlock.plugin.v1.RunResponse.progress:type_name -> airlock.plugin.v1.Progress
-	31, // 30: airlock.plugin.v1.RunResponse.proposal:type_name -> airlock.plugin.v1.Proposal
-	32, // 31: airlock.plugin.v1.RunResponse.admit:type_name -> airlock.plugin.v1.Admit
-	33, // 32: airlock.plugin.v1.RunResponse.settled:type_name -> airlock.plugin.v1.Settled
-	34, // 33: airlock.plugin.v1.RunResponse.withdrawn:type_name -> airlock.plugin.v1.Withdrawn
-	35, // 34: airlock.plugin.v1.RunResponse.question:type_name -> airlock.plugin.v1.Question
-	36, // 35: airlock.plugin.v1.RunResponse.usage:type_name -> airlock.plugin.v1.Usage
-	37, // 36: airlock.plugin.v1.RunResponse.result:type_name -> airlock.plugin.v1.Result
-	39, // 37: airlock.plugin.v1.RunResponse.deferred:type_name -> airlock.plugin.v1.Deferred
-	40, // 38: airlock.plugin.v1.RunResponse.checkpoint:type_name -> airlock.plugin.v1.Checkpoint
-	41, // 39: airlock.plugin.v1.RunResponse.problem:type_name -> airlock.plugin.v1.Problem
-	5,  // 40: airlock.plugin.v1.Settled.outcome:type_name -> airlock.plugin.v1.Outcome
-	46, // 41: airlock.plugin.v1.Settled.duration:type_name -> google.protobuf.Duration
-	38, // 42: airlock.plugin.v1.Result.artifacts:type_name -> airlock.plugin.v1.Artifact
-	6,  // 43: airlock.plugin.v1.Result.continuation:type_name -> airlock.plugin.v1.Continuation
-	13, // 44: airlock.plugin.v1.LaunchPlan.SecretEnvEntry.value:type_name -> airlock.plugin.v1.SecretRef
-	8,  // 45: airlock.plugin.v1.Runtime.Plan:input_type -> airlock.plugin.v1.PlanRequest
-	15, // 46: airlock.plugin.v1.Runtime.Run:input_type -> airlock.plugin.v1.RunRequest
-	10, // 47: airlock.plugin.v1.Runtime.Plan:output_type -> airlock.plugin.v1.PlanResponse
-	27, // 48: airlock.plugin.v1.Runtime.Run:output_type -> airlock.plugin.v1.RunResponse
-	47, // [47:49] is the sub-list for method output_type
-	45, // [45:47] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	47, // 1: airlock.plugin.v1.PlanRequest.cell:type_name -> airlock.plugin.v1.CellFacts
+	10, // 2: airlock.plugin.v1.PlanRequest.resume:type_name -> airlock.plugin.v1.ResumePoint
+	9,  // 3: airlock.plugin.v1.PlanRequest.workspace_files:type_name -> airlock.plugin.v1.WorkspaceFile
+	11, // 4: airlock.plugin.v1.ResumePoint.open_calls:type_name -> airlock.plugin.v1.OpenCall
+	13, // 5: airlock.plugin.v1.PlanResponse.plan:type_name -> airlock.plugin.v1.LaunchPlan
+	45, // 6: airlock.plugin.v1.LaunchPlan.env:type_name -> airlock.plugin.v1.LaunchPlan.EnvEntry
+	46, // 7: airlock.plugin.v1.LaunchPlan.secret_env:type_name -> airlock.plugin.v1.LaunchPlan.SecretEnvEntry
+	16, // 8: airlock.plugin.v1.LaunchPlan.files:type_name -> airlock.plugin.v1.PlanFile
+	14, // 9: airlock.plugin.v1.LaunchPlan.terminal:type_name -> airlock.plugin.v1.Terminal
+	0,  // 10: airlock.plugin.v1.LaunchPlan.boundary:type_name -> airlock.plugin.v1.Boundary
+	1,  // 11: airlock.plugin.v1.LaunchPlan.output:type_name -> airlock.plugin.v1.OutputNeed
+	2,  // 12: airlock.plugin.v1.LaunchPlan.on_full:type_name -> airlock.plugin.v1.OnFull
+	18, // 13: airlock.plugin.v1.RunRequest.open:type_name -> airlock.plugin.v1.Open
+	19, // 14: airlock.plugin.v1.RunRequest.output:type_name -> airlock.plugin.v1.Output
+	20, // 15: airlock.plugin.v1.RunRequest.caught_up:type_name -> airlock.plugin.v1.CaughtUp
+	21, // 16: airlock.plugin.v1.RunRequest.exit:type_name -> airlock.plugin.v1.Exit
+	22, // 17: airlock.plugin.v1.RunRequest.verdict:type_name -> airlock.plugin.v1.Verdict
+	23, // 18: airlock.plugin.v1.RunRequest.admitted:type_name -> airlock.plugin.v1.Admitted
+	24, // 19: airlock.plugin.v1.RunRequest.refused:type_name -> airlock.plugin.v1.Refused
+	25, // 20: airlock.plugin.v1.RunRequest.answer:type_name -> airlock.plugin.v1.Answer
+	26, // 21: airlock.plugin.v1.RunRequest.interrupt:type_name -> airlock.plugin.v1.Interrupt
+	27, // 22: airlock.plugin.v1.RunRequest.suspend:type_name -> airlock.plugin.v1.Suspend
+	28, // 23: airlock.plugin.v1.RunRequest.waiting:type_name -> airlock.plugin.v1.Waiting
+	7,  // 24: airlock.plugin.v1.Open.mission:type_name -> airlock.plugin.v1.MissionSpec
+	13, // 25: airlock.plugin.v1.Open.plan:type_name -> airlock.plugin.v1.LaunchPlan
+	3,  // 26: airlock.plugin.v1.Output.stream:type_name -> airlock.plugin.v1.Stream
+	4,  // 27: airlock.plugin.v1.Verdict.decision:type_name -> airlock.plugin.v1.Decision
+	48, // 28: airlock.plugin.v1.Waiting.since:type_name -> google.protobuf.Timestamp
+	31, // 29: airlock.plugin.v1.RunResponse.write:type_name -> airlock.plugin.v1.Write
+	32, // 30: airlock.plugin.v1.RunResponse.close_input:type_name -> airlock.plugin.v1.CloseInput
+	33, // 31: airlock.plugin.v1.RunResponse.progress:type_name -> airlock.plugin.v1.Progress
+	34, // 32: airlock.plugin.v1.RunResponse.proposal:type_name -> airlock.plugin.v1.Proposal
+	35, // 33: airlock.plugin.v1.RunResponse.admit:type_name -> airlock.plugin.v1.Admit
+	36, // 34: airlock.plugin.v1.RunResponse.settled:type_name -> airlock.plugin.v1.Settled
+	37, // 35: airlock.plugin.v1.RunResponse.withdrawn:type_name -> airlock.plugin.v1.Withdrawn
+	38, // 36: airlock.plugin.v1.RunResponse.question:type_name -> airlock.plugin.v1.Question
+	39, // 37: airlock.plugin.v1.RunResponse.usage:type_name -> airlock.plugin.v1.Usage
+	40, // 38: airlock.plugin.v1.RunResponse.result:type_name -> airlock.plugin.v1.Result
+	42, // 39: airlock.plugin.v1.RunResponse.deferred:type_name -> airlock.plugin.v1.Deferred
+	43, // 40: airlock.plugin.v1.RunResponse.checkpoint:type_name -> airlock.plugin.v1.Checkpoint
+	44, // 41: airlock.plugin.v1.RunResponse.problem:type_name -> airlock.plugin.v1.Problem
+	30, // 42: airlock.plugin.v1.RunResponse.interrupted:type_name -> airlock.plugin.v1.Interrupted
+	5,  // 43: airlock.plugin.v1.Settled.outcome:type_name -> airlock.plugin.v1.Outcome
+	49, // 44: airlock.plugin.v1.Settled.duration:type_name -> google.protobuf.Duration
+	41, // 45: airlock.plugin.v1.Result.artifacts:type_name -> airlock.plugin.v1.Artifact
+	6,  // 46: airlock.plugin.v1.Result.continuation:type_name -> airlock.plugin.v1.Continuation
+	15, // 47: airlock.plugin.v1.LaunchPlan.SecretEnvEntry.value:type_name -> airlock.plugin.v1.SecretRef
+	8,  // 48: airlock.plugin.v1.Runtime.Plan:input_type -> airlock.plugin.v1.PlanRequest
+	17, // 49: airlock.plugin.v1.Runtime.Run:input_type -> airlock.plugin.v1.RunRequest
+	12, // 50: airlock.plugin.v1.Runtime.Plan:output_type -> airlock.plugin.v1.PlanResponse
+	29, // 51: airlock.plugin.v1.Runtime.Run:output_type -> airlock.plugin.v1.RunResponse
+	50, // [50:52] is the sub-list for method output_type
+	48, // [48:50] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_airlock_plugin_v1_runtime_proto_init() }
@@ -3473,11 +3713,11 @@ func file_airlock_plugin_v1_runtime_proto_init() {
 		return
 	}
 	file_airlock_plugin_v1_isolation_proto_init()
-	file_airlock_plugin_v1_runtime_proto_msgTypes[6].OneofWrappers = []any{
+	file_airlock_plugin_v1_runtime_proto_msgTypes[8].OneofWrappers = []any{
 		(*SecretRef_Grant)(nil),
 		(*SecretRef_Config)(nil),
 	}
-	file_airlock_plugin_v1_runtime_proto_msgTypes[8].OneofWrappers = []any{
+	file_airlock_plugin_v1_runtime_proto_msgTypes[10].OneofWrappers = []any{
 		(*RunRequest_Open)(nil),
 		(*RunRequest_Output)(nil),
 		(*RunRequest_CaughtUp)(nil),
@@ -3490,7 +3730,7 @@ func file_airlock_plugin_v1_runtime_proto_init() {
 		(*RunRequest_Suspend)(nil),
 		(*RunRequest_Waiting)(nil),
 	}
-	file_airlock_plugin_v1_runtime_proto_msgTypes[20].OneofWrappers = []any{
+	file_airlock_plugin_v1_runtime_proto_msgTypes[22].OneofWrappers = []any{
 		(*RunResponse_Write)(nil),
 		(*RunResponse_CloseInput)(nil),
 		(*RunResponse_Progress)(nil),
@@ -3504,15 +3744,16 @@ func file_airlock_plugin_v1_runtime_proto_init() {
 		(*RunResponse_Deferred)(nil),
 		(*RunResponse_Checkpoint)(nil),
 		(*RunResponse_Problem)(nil),
+		(*RunResponse_Interrupted)(nil),
 	}
-	file_airlock_plugin_v1_runtime_proto_msgTypes[23].OneofWrappers = []any{}
+	file_airlock_plugin_v1_runtime_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_airlock_plugin_v1_runtime_proto_rawDesc), len(file_airlock_plugin_v1_runtime_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   37,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
