@@ -290,3 +290,86 @@ func TestTaskTokensOutliveARestart(t *testing.T) {
 	a.do("POST", "/control", `{"action":"restart"}`).want(t, 200)
 	a.propose("echo", `{}`)
 }
+
+// F6: a call that has ended is over in this process although its end cannot be
+// written; the harness is told that it is not. The end is written once the
+// journal is back, and a host that restarts before knows it as unresolved.
+func TestAnEndThatCannotBeWrittenStillEndsTheCall(t *testing.T) {
+	t.Parallel()
+	g := apitest.Govern(t, "")
+	a := task(t, g, `{"objective":"x"}`)
+	running := func() string {
+		d := a.propose("echo", `{}`)
+		id, _ := a.dispatch(d.DecisionID, "echo", `{}`).want(t, 201).object(t)["invocation_id"].(string)
+		return id
+	}
+	first := running()
+	g.Store.Fail(store.ErrFull)
+	a.complete(first, "succeeded").code(t, 503, "journal_unavailable")
+	if st := a.status(); len(st.Running) != 0 || len(st.Audit) == 0 || st.Counters["completed"] != 0 {
+		t.Errorf("status while the journal is away = %+v", st)
+	}
+	if got := a.get("/dispatches/"+first+"?wait_s=20").want(t, 200).object(t); got["state"] != "succeeded" {
+		t.Errorf("the call is %v", got)
+	}
+	g.Store.Fail(nil)
+	eventually(t, "the end is written", func() bool { return a.status().Counters["completed"] == 1 })
+	a.complete(first, "succeeded").code(t, 409, "settled")
+
+	second := running()
+	g.Store.Fail(store.ErrFull)
+	a.complete(second, "failed").code(t, 503, "journal_unavailable")
+	g.Reopen(t)
+	if st := a.status(); len(st.Running) != 0 || len(st.Unresolved) != 1 || st.Unresolved[0].InvocationID != second || st.Counters["failed"] != 0 {
+		t.Errorf("after a restart without it = %+v", st)
+	}
+}
+
+// observing is mode observe: verdicts are recorded and do not hold a call.
+const observing = "\nmode = \"observe\"\n  policy {\n    default = \"allow\"\n    rule \"never\" {\n      tool = \"never\"\n      effect = \"deny\"\n      reason = \"never\"\n    }\n  }"
+
+// F8: what observes does not run without its record either.
+func TestABrokenJournalRefusesInObserveModeToo(t *testing.T) {
+	t.Parallel()
+	g := apitest.Govern(t, observing)
+	a := task(t, g, `{"objective":"x"}`)
+	blocked := a.propose("never", `{}`)
+	if blocked.Decision.Status != "BLOCK" {
+		t.Fatalf("decided = %+v", blocked)
+	}
+	g.Store.Fail(store.ErrFull)
+	a.dispatch(blocked.DecisionID, "never", `{}`).code(t, 409, "journal_unavailable")
+	a.post("/proposals", `{"tool_name":"other","tool_args":{}}`).code(t, 503, "journal_unavailable")
+	g.Store.Fail(nil)
+	a.dispatch(blocked.DecisionID, "never", `{}`).want(t, 201) // the same call, with its record
+	if st := a.status(); st.Counters["executed"] != 1 {
+		t.Errorf("status = %+v", st)
+	}
+}
+
+// C5: a stop is honoured in both modes, and so are pause, use and fingerprint.
+func TestBothModesHonourAStop(t *testing.T) {
+	t.Parallel()
+	for name, block := range map[string]string{"govern": "", "observe": observing} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := task(t, apitest.Govern(t, block), `{"objective":"x"}`)
+			used := a.propose("echo", `{}`)
+			a.dispatch(used.DecisionID, "echo", `{}`).want(t, 201)
+			a.dispatch(used.DecisionID, "echo", `{}`).code(t, 409, "consumed")
+			d := a.propose("echo", `{"n":1}`)
+			a.dispatch(d.DecisionID, "echo", `{"n":2}`).code(t, 409, "fingerprint_mismatch")
+			a.do("POST", "/control", `{"action":"pause"}`).want(t, 200)
+			a.dispatch(d.DecisionID, "echo", `{"n":1}`).code(t, 409, "paused")
+			a.do("POST", "/control", `{"action":"resume"}`).want(t, 200)
+			a.dispatch(d.DecisionID, "echo", `{"n":1}`).code(t, 409, "stale_epoch")
+			d = a.propose("echo", `{"n":3}`)
+			a.do("POST", "/control?wait=0", `{"action":"stop"}`).want(t, 200)
+			a.dispatch(d.DecisionID, "echo", `{"n":3}`).code(t, 409, "stopped")
+			a.post("/proposals", `{"tool_name":"echo","tool_args":{}}`).code(t, 409, "stopped")
+			if st := a.status(); st.Counters["executed"] != 1 {
+				t.Errorf("status = %+v", st)
+			}
+		})
+	}
+}

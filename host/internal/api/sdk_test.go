@@ -180,3 +180,26 @@ func TestAPanicIsAFailureToo(t *testing.T) {
 		t.Errorf("status = %+v", st)
 	}
 }
+
+// D7: a function that is not attached is outside of the boundary: it runs, and
+// nothing of it is claimed. Status says where the boundary is.
+func TestWhatIsNotAttachedIsOutsideOfTheBoundary(t *testing.T) {
+	t.Parallel()
+	a := task(t, apitest.Govern(t, apitest.Refunds), `{"objective":"x"}`)
+	ran := 0
+	deleteAll := func(context.Context, struct{}) (int, error) { ran++; return 0, nil }
+	if _, err := deleteAll(t.Context(), struct{}{}); err != nil || ran != 1 {
+		t.Fatalf("ran %d times, %v", ran, err)
+	}
+	kinds, _ := a.events()
+	if len(kinds) != 1 || kinds[0] != "task_opened" {
+		t.Errorf("events = %v", kinds)
+	}
+	var blocked *governance.Blocked
+	if _, err := governance.Attach(a.client(governance.Options{}), "delete_all", deleteAll)(t.Context(), struct{}{}); !errors.As(err, &blocked) || ran != 1 {
+		t.Errorf("the same function attached: ran %d times, %v", ran, err)
+	}
+	if got := a.do("GET", "/status", "").want(t, 200).object(t)["boundary"]; got != "harness" {
+		t.Errorf("boundary = %v", got)
+	}
+}

@@ -315,7 +315,7 @@ func (a *actor) overlay(s *governance.Status) {
 	} else if a.latch.Load() && s.State != "ENDED" {
 		s.State = "STOPPED"
 	}
-	s.Running = slices.DeleteFunc(s.Running, func(c governance.Call) bool { _, over := a.gone.Load(c.InvocationID); return over })
+	s.Running = slices.DeleteFunc(s.Running, func(c governance.Call) bool { _, over := a.over(c.InvocationID); return over })
 	m := a.state()
 	for i, p := range s.Pending {
 		if p.Args != nil {

@@ -204,13 +204,35 @@ func (e *Engine) settle(a *actor, s governance.Settled) error {
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		// The call is over whether it can be written or not (F6).
-		a.audit(fmt.Sprintf("the end of call %s (%s) could not be journalled: %v", s.InvocationID, s.Outcome, err))
-		a.gone.Store(s.InvocationID, s)
+		if _, again := a.gone.LoadOrStore(s.InvocationID, s); !again {
+			a.audit(fmt.Sprintf("the end of call %s (%s) could not be journalled yet: %v", s.InvocationID, s.Outcome, err))
+			e.goRun(func(context.Context) { e.settleLater(a, s) })
+		}
 		return noJournal(err)
 	case errors.Is(err, governance.ErrUnknown):
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	return err
+}
+
+// settleLater writes the end of a call once the journal is back, whether or not
+// the harness says it again; a host that goes away before leaves the call open,
+// for an operator to resolve.
+func (e *Engine) settleLater(a *actor, s governance.Settled) {
+	err := a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return mission.Govern(m.Task.Settle(s)) }, nil)
+	var refused *governance.Refused
+	if err == nil || errors.As(err, &refused) || errors.Is(err, governance.ErrUnknown) {
+		a.gone.Delete(s.InvocationID)
+	}
+}
+
+// over says that a call has ended although the journal does not know it yet.
+func (a *actor) over(invocationID string) (governance.Settled, bool) {
+	s, over := a.gone.Load(invocationID)
+	if !over {
+		return governance.Settled{}, false
+	}
+	return s.(governance.Settled), true
 }
 
 // Withdraw gives up a proposal that was not admitted.
@@ -238,6 +260,9 @@ func (e *Engine) Invocation(ctx context.Context, taskID, invocationID string, wa
 	for {
 		changed := a.next()
 		m := a.settled()
+		if s, over := a.over(invocationID); over {
+			return InvocationState{State: s.Outcome}, nil
+		}
 		i, open := m.Task.Invocation(invocationID)
 		if !open {
 			return ended(&m, invocationID)

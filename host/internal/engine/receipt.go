@@ -83,6 +83,9 @@ func (e *Engine) newReceipt(a *actor, m *mission.Mission, proof isolationProof, 
 	r := receipt{TaskID: a.id, StopID: m.Stop.ID, Epoch: m.Epoch, Actor: m.Stop.Actor, Reason: m.Stop.Reason, EffectiveAt: effective,
 		Running: []string{}, Cancellation: []cancellation{}, Isolation: proof, Rungs: rungs}
 	for _, i := range m.Task.Running {
+		if _, over := a.over(i.ID); over {
+			continue
+		}
 		r.Running = append(r.Running, i.ID)
 		if i.CancelAt != nil {
 			r.Cancellation = append(r.Cancellation, cancellation{InvocationID: i.ID, RequestedAt: *i.CancelAt, Accepted: true})

@@ -71,14 +71,19 @@ type Governed struct {
 }
 
 // Govern starts one; block is what the governance block has beside mode and
-// on_failure.
+// on_failure, which are govern and fail_closed unless it says otherwise.
 func Govern(t testing.TB, block string, change ...func(*api.Options)) *Governed {
 	t.Helper()
 	g := &Governed{dir: t.TempDir()}
 	if !strings.Contains(block, "policy {") {
 		block += "\n  policy {\n    default = \"allow\"\n  }"
 	}
-	text := "data_dir = \"" + filepath.Join(g.dir, "data") + "\"\nrun_dir = \"" + filepath.Join(g.dir, "run") + "\"\ngovernance {\n  mode = \"govern\"\n  on_failure = \"fail_closed\"\n" + block + "\n}\n"
+	for name, value := range map[string]string{"mode": "govern", "on_failure": "fail_closed"} {
+		if !strings.Contains(block, "\n"+name+" = ") {
+			block += "\n" + name + " = \"" + value + "\""
+		}
+	}
+	text := "data_dir = \"" + filepath.Join(g.dir, "data") + "\"\nrun_dir = \"" + filepath.Join(g.dir, "run") + "\"\ngovernance {\n" + block + "\n}\n"
 	cfg, diags := config.Parse([]config.Source{{Name: "test.hcl", Bytes: []byte(text)}}, config.Options{})
 	if diags.HasErrors() {
 		for _, d := range diags {
