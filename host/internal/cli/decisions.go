@@ -18,20 +18,22 @@ type exportFormat struct {
 
 func (f *exportFormat) flags(cmd *cobra.Command, version string) {
 	f.by.SourceVersion = version
-	cmd.Flags().StringVar(&f.format, "format", "journal", "journal: every event, to be verified; decisions: one line for each decision, with an evidence link")
+	cmd.Flags().StringVar(&f.format, "format", "journal", "journal: every event, to be verified; decisions: one line for each decision, with an evidence link; aios: one line for each occurrence, under the AIOS draft's names where it has them")
 	cmd.Flags().StringVar(&f.by.Source, "source", "agentic-sidecar", "source of the evidence links")
 	cmd.Flags().StringVar(&f.by.AgentID, "agent-id", "", "registered deployment in the evidence links (default: the task's agent)")
 	cmd.Flags().StringVar(&f.by.RunID, "run-id", "", "run that owns the task, in the evidence links (default: none)")
 }
 
 func (f *exportFormat) check() error {
-	if f.format != "journal" && f.format != "decisions" {
-		return failf(ExitFailed, "--format is journal or decisions, not %q", f.format)
+	switch f.format {
+	case "journal", "decisions", "aios":
+	default:
+		return failf(ExitFailed, "--format is journal, decisions or aios, not %q", f.format)
 	}
 	return nil
 }
 
-// write exports a task in the format. Decisions are taken from the journal while
+// write exports a task in the format. Lines are made from the journal while
 // it is verified; with an error, what was written is not to be used.
 func (f *exportFormat) write(ctx context.Context, c *client, task string, w io.Writer) error {
 	if f.format == "journal" {
@@ -44,7 +46,11 @@ func (f *exportFormat) write(ctx context.Context, c *client, task string, w io.W
 		_ = out.CloseWithError(err) // nil is the end of the file
 		exported <- err
 	}()
-	_, err := journal.WriteDecisions(w, in, f.by)
+	read := journal.WriteDecisions
+	if f.format == "aios" {
+		read = journal.WriteOccurrences
+	}
+	_, err := read(w, in, f.by)
 	_ = in.CloseWithError(errEnough)
 	if first := <-exported; first != nil && !errors.Is(first, errEnough) {
 		return first

@@ -181,6 +181,11 @@ func (s *scanner) digest(d *Digest) {
 		s.bad = true
 		return
 	}
+	for _, c := range s.rest[:n] {
+		if 'A' <= c && c <= 'F' { // one digest has one text
+			s.bad = true
+		}
+	}
 	if _, err := hex.Decode(d[:], s.rest[:n]); err != nil {
 		s.bad = true
 	}

@@ -3,7 +3,6 @@ package journal
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -11,7 +10,7 @@ import (
 
 // DecisionType is the event name of an exported decision. The AIOS draft has no
 // canonical event for a decision, so it is an extension in our own name.
-const DecisionType = "io.github.airlock-host.decision"
+const DecisionType = Extension + "decision"
 
 // Attribution says whose decisions are exported, for the evidence link of each.
 type Attribution struct {
@@ -73,35 +72,26 @@ type SixFields struct {
 // decision in it. The chain is verified on the way; with an error, what was
 // written is not to be used. It gives the head of what was read.
 func WriteDecisions(w io.Writer, r io.Reader, by Attribution) (Head, error) {
-	rd, chain, out := NewReader(r), NewChain(nil), bufio.NewWriter(w)
+	out := bufio.NewWriter(w)
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
-	var ev Event
-	for {
-		err := rd.Next(&ev)
-		if errors.Is(err, io.EOF) {
-			err = chain.End()
-			return chain.Head(), errors.Join(locate(err, rd), out.Flush())
-		}
-		if err == nil {
-			err = chain.Add(&ev)
-		}
-		if err != nil {
-			return chain.Head(), locate(err, rd)
-		}
+	head, err := walk(r, func(ev *Event) error {
 		switch {
 		case ev.Kind == TaskOpened && by.AgentID == "":
-			by.AgentID = agentOf(&ev)
+			by.AgentID = agentOf(ev)
 		case ev.Kind == Decision:
-			line, err := decisionLine(&ev, by)
-			if err == nil {
-				err = enc.Encode(line)
-			}
+			line, err := decisionLine(ev, by)
 			if err != nil {
-				return chain.Head(), fmt.Errorf("decision at sequence %d of task %q: %w", ev.Sequence, ev.TaskID, err)
+				return err
 			}
+			return enc.Encode(line)
 		}
+		return nil
+	})
+	if err != nil {
+		return head, err
 	}
+	return head, out.Flush()
 }
 
 func agentOf(ev *Event) string {

@@ -5,9 +5,11 @@
 package journal
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -28,10 +30,13 @@ func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 // MarshalText gives the digest in lower-case hex.
 func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads 64 hex digits.
+// UnmarshalText reads 64 hex digits in lower case, as they are written.
 func (d *Digest) UnmarshalText(text []byte) error {
 	if len(text) != hex.EncodedLen(len(d)) {
 		return fmt.Errorf("digest has %d characters, want %d", len(text), hex.EncodedLen(len(d)))
+	}
+	if bytes.ContainsAny(text, "ABCDEF") {
+		return errors.New("digest is not in lower case")
 	}
 	_, err := hex.Decode(d[:], text)
 	return err
