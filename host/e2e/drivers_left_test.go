@@ -1,5 +1,3 @@
-//go:build drivers
-
 package e2e
 
 import (
