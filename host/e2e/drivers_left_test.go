@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -122,26 +123,38 @@ func (r *rig) traces() []string {
 
 // cellsEver are the ids of all cells that missions have had, by their journals.
 func (r *rig) cellsEver() []string {
-	var list struct {
-		Missions []struct {
-			ID string `json:"mission_id"`
-		} `json:"missions"`
-	}
-	r.call("GET", "/api/v1/missions?limit=500", nil, &list)
 	var ids []string
-	for _, m := range list.Missions {
-		var page struct {
-			Events []struct {
-				Payload struct {
-					Cell string `json:"cell_id"`
-				} `json:"payload"`
-			} `json:"events"`
+	for cursor, more := "", true; more; {
+		var list struct {
+			Missions []struct {
+				ID string `json:"mission_id"`
+			} `json:"missions"`
+			Next *string `json:"next"`
 		}
-		r.call("GET", "/tasks/"+escape(m.ID)+"/events?after=0", nil, &page)
-		for _, e := range page.Events {
-			if e.Payload.Cell != "" && !slices.Contains(ids, e.Payload.Cell) {
-				ids = append(ids, e.Payload.Cell)
-			}
+		r.call("GET", "/api/v1/missions?cursor="+url.QueryEscape(cursor), nil, &list)
+		if more = list.Next != nil; more {
+			cursor = *list.Next
+		}
+		for _, m := range list.Missions {
+			ids = append(ids, r.cellsOfMission(m.ID)...)
+		}
+	}
+	return ids
+}
+
+// cellsOfMission are the ids of the cells that a mission has had.
+func (r *rig) cellsOfMission(id string) (ids []string) {
+	var page struct {
+		Events []struct {
+			Payload struct {
+				Cell string `json:"cell_id"`
+			} `json:"payload"`
+		} `json:"events"`
+	}
+	r.call("GET", "/tasks/"+escape(id)+"/events?after=0", nil, &page)
+	for _, e := range page.Events {
+		if e.Payload.Cell != "" && !slices.Contains(ids, e.Payload.Cell) {
+			ids = append(ids, e.Payload.Cell)
 		}
 	}
 	return ids
