@@ -19,9 +19,12 @@ type cputime map[string]float64
 func (r *rig) cpu() cputime {
 	used := cputime{}
 	used["host"], _ = readCPU(r.cmd.Process.Pid)
-	for name, pid := range r.plugins() {
-		own, children := readCPU(pid)
-		used[name], used[name+"'s children"] = own, children
+	for name, pids := range r.plugins() {
+		for _, pid := range pids {
+			own, children := readCPU(pid)
+			used[name] += own
+			used[name+"'s children"] += children
+		}
 	}
 	return used
 }

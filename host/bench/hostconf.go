@@ -120,9 +120,10 @@ func (r *rig) cellAgents() []int {
 	return pids
 }
 
-// plugins are the processes that the host has started and that are plugins.
-func (r *rig) plugins() map[string]int {
-	found := map[string]int{}
+// plugins are the processes that the host has started and that are plugins, by
+// the program's name; several instances have one name.
+func (r *rig) plugins() map[string][]int {
+	found := map[string][]int{}
 	procs, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, p := range procs {
 		stat, err := os.ReadFile(p)
@@ -141,7 +142,8 @@ func (r *rig) plugins() map[string]int {
 		cmd, _ := os.ReadFile(procFile(pid, "cmdline"))
 		name, _, _ := strings.Cut(string(cmd), "\x00")
 		if strings.Contains(name, "airlock-") {
-			found[filepath.Base(name)] = pid
+			name = filepath.Base(name)
+			found[name] = append(found[name], pid)
 		}
 	}
 	return found

@@ -24,6 +24,7 @@ func groups() []group {
 	return []group{
 		{[]string{"accept_p50_ms", "accept_p99_ms"}, measureAccept},
 		{[]string{"start_host_p50_ms", "start_host_warm_p50_ms", "start_host_10_ms"}, measureStarts},
+		{[]string{"hung_driver_start_ms"}, measureHung},
 		{[]string{"accept_100k_ratio"}, measureStored},
 		{[]string{"journal_8w_per_s"}, func(b *bench) error { return measureJournal(b, "journal_8w_per_s", 8) }},
 		{[]string{"journal_64w_per_s"}, func(b *bench) error { return measureJournal(b, "journal_64w_per_s", 64) }},

@@ -39,14 +39,16 @@ func measureMemory(b *bench) error {
 	b.emit("host_idle_rss_mb", "MB", median(host), 0, len(host), spread(host))
 
 	var largest []float64
-	for name, pid := range r.plugins() {
-		rss, err := sampleMemory(b, pid)
-		if err != nil {
-			return err
-		}
-		b.note("plugin_rss_mb: %s has %.1f MB, %s", name, median(rss), memoryKinds(pid))
-		if median(rss) > median(largest) {
-			largest = rss
+	for name, pids := range r.plugins() {
+		for _, pid := range pids {
+			rss, err := sampleMemory(b, pid)
+			if err != nil {
+				return err
+			}
+			b.note("plugin_rss_mb: %s has %.1f MB, %s", name, median(rss), memoryKinds(pid))
+			if median(rss) > median(largest) {
+				largest = rss
+			}
 		}
 	}
 	if len(largest) == 0 {
