@@ -21,7 +21,7 @@ type builder struct {
 // Errors inside an agent or plugin block become warnings and quarantine it,
 // unless the options say strict.
 func build(root *node, eval *evaluator) (*Config, hcl.Diagnostics) {
-	b := &builder{eval: eval, cfg: &Config{eval: eval}}
+	b := &builder{eval: eval, cfg: &Config{eval: eval, root: root}}
 	b.collect(root)
 	b.host(root)
 	b.instances(root)

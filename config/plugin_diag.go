@@ -68,9 +68,7 @@ func (s *instanceState) learn(schema *pluginv1.ConfigSchema) {
 	defer s.mu.Unlock()
 	s.sensitive, s.secrets = map[string]bool{}, nil
 	for _, a := range schema.GetAttributes() {
-		if a.GetSensitive() {
-			s.sensitive[a.GetName()] = true
-		}
+		s.sensitive[a.GetName()] = a.GetSensitive()
 	}
 }
 

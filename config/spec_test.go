@@ -37,6 +37,9 @@ func TestSpecsAreWhole(t *testing.T) {
 			if a.doc == "" || !strings.HasSuffix(a.doc, ".") {
 				t.Errorf("%s is not described in a sentence", at)
 			}
+			if effectOf(path, a.name) == "" {
+				t.Errorf("%s: when does a change of it count?", at)
+			}
 			if (a.typ.parse == nil) == (a.typ.expr == nil) {
 				t.Errorf("%s has no way to be read, or two", at)
 			}
@@ -123,6 +126,9 @@ func TestReferencePage(t *testing.T) {
 	})
 }
 
+// effectWords are the effects as the page has them.
+var effectWords = map[Effect]string{Applied: "applies", NextMission: "next mission", RestartNeeded: "restart"}
+
 // referencePage is every block and attribute as Markdown.
 func referencePage() string {
 	var out strings.Builder
@@ -161,7 +167,7 @@ func referencePage() string {
 		if len(b.attrs) == 0 {
 			return
 		}
-		out.WriteString("| attribute | type | default | |\n|---|---|---|---|\n")
+		out.WriteString("| attribute | type | default | a reload | |\n|---|---|---|---|---|\n")
 		for _, a := range b.attrs {
 			def := "none"
 			switch {
@@ -176,7 +182,7 @@ func referencePage() string {
 			if a.sensitive {
 				typ += ", secret"
 			}
-			fmt.Fprintf(&out, "| `%s` | %s | %s | %s%s |\n", a.name, typ, def, a.doc, off[path+"|"+a.name])
+			fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s%s |\n", a.name, typ, def, effectWords[effectOf(path, a.name)], a.doc, off[path+"|"+a.name])
 		}
 		out.WriteString("\n")
 	})

@@ -30,6 +30,7 @@ type Config struct {
 	Telemetry    Telemetry
 
 	eval *evaluator
+	root *node // what it was built from; nil for one that was made
 }
 
 // Listen is where the host listens.

@@ -13,6 +13,6 @@ import (
 
 func main() {
 	root := cli.NewRoot(version.Version, daemon.ServeCommand(), daemon.DevCommand(),
-		configcmd.Init(), configcmd.Fmt(), configcmd.Validate(daemon.CheckPlugins))
+		configcmd.Init(), configcmd.Fmt(), configcmd.Validate(daemon.CheckPlugins, cli.Running))
 	os.Exit(cli.Execute(context.Background(), root, daemon.ExitCode))
 }

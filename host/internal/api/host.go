@@ -100,6 +100,15 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request, op *Operator) err
 	return nil
 }
 
+// showConfig is what the host runs with: every setting with its effect, none of
+// the secrets.
+func (s *Server) showConfig(w http.ResponseWriter, _ *http.Request, _ *Operator) error {
+	if s.opts.Config == nil {
+		return refuse(http.StatusNotFound, "this host has no configuration of its own to show")
+	}
+	return writeJSON(w, http.StatusOK, s.opts.Config())
+}
+
 // reload answers what was applied, and with 422 why nothing was.
 func (s *Server) reload(w http.ResponseWriter, r *http.Request, op *Operator) error {
 	if err := s.readBody(w, r, true); err != nil {

@@ -159,6 +159,8 @@ type Options struct {
 	// answers what could be applied. nil: this host cannot.
 	Drain  func(ctx context.Context, deadline time.Duration) error
 	Reload func(ctx context.Context) (any, error)
+	// Config answers what the host runs with, without secrets; nil: not there.
+	Config func() any
 
 	// WriteTimeout is how long one write to a stream may take before the
 	// reader is given up; 0 = 10 s. BodyTimeout bounds the reading of a body;

@@ -49,6 +49,7 @@ func (s *Server) Routes() []Route {
 		{Method: post, Path: "/api/v1/plugins/{id}/reload", Needs: NeedHost, handle: s.reloadPlugin},
 		{Method: post, Path: "/api/v1/drain", Needs: NeedHost, Stream: true, handle: s.drain},
 		{Method: post, Path: "/api/v1/reload", Needs: NeedHost, handle: s.reload},
+		{Method: get, Path: "/api/v1/config", Needs: NeedHost, handle: s.showConfig},
 
 		{Method: get, Path: "/api/v1/hitl", Needs: NeedViewer, handle: s.listQuestions},
 		{Method: post, Path: "/api/v1/hitl/{id}/respond", Needs: NeedOperator, handle: s.answerQuestion},

@@ -3,20 +3,16 @@ package api
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/airlock-host/airlock/config"
 )
 
 // Server is the operator's API. Make it with New, then call Serve once, or use
@@ -150,26 +146,4 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 		BaseContext:       func(net.Listener) context.Context { return s.life },
 		ErrorLog:          s.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
 	}
-}
-
-// TLSConfig reads a tls block.
-func TLSConfig(c *config.TLS) (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("tls: %w", err)
-	}
-	t := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
-	if c.ClientCAFile == "" {
-		return t, nil
-	}
-	pem, err := os.ReadFile(c.ClientCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("tls: client_ca_file: %w", err)
-	}
-	t.ClientCAs = x509.NewCertPool()
-	if !t.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("tls: client_ca_file %s has no certificate in it", c.ClientCAFile)
-	}
-	t.ClientAuth = tls.RequireAndVerifyClientCert
-	return t, nil
 }

@@ -57,6 +57,16 @@ func ListenOperator(runDir string, uids []uint32) (net.Listener, error) {
 	return nil, fmt.Errorf("operator socket %s: %w", path, err)
 }
 
+// OpenSocket gives the operator socket below runDir the mode that these uids
+// need, after a reload.
+func OpenSocket(runDir string, uids []uint32) error {
+	path := filepath.Join(runDir, SocketName)
+	if err := openTo(path, uids); err != nil {
+		return fmt.Errorf("operator socket %s: %w", path, err)
+	}
+	return nil
+}
+
 // openTo sets owner and mode.
 func openTo(path string, uids []uint32) error {
 	self := os.Geteuid()

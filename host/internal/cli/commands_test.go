@@ -208,7 +208,7 @@ func TestPluginsAndHostCommands(t *testing.T) {
 		t.Error("the plugin was not reloaded once")
 	}
 	sh.run("drain", "--deadline", "1m").want(t, 0).has(t, "no new missions")
-	sh.run("reload").want(t, 0).has(t, "applied")
+	sh.run("reload").want(t, 0).has(t, "applied at once", "operator.bob", "airlock.hcl:3")
 	sh.run("version").want(t, 0).has(t, "airlock 1.2.3")
 	if got := sh.run("version", "--json").want(t, 0).object(t); got["version"] != "1.2.3" {
 		t.Errorf("version = %v", got)

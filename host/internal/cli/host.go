@@ -33,22 +33,6 @@ func (a *app) drainCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) reloadCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "reload", Short: "have the host read its configuration again", Args: cobra.NoArgs,
-		Long:    "Have the host read its configuration again. It says what holds from now on, what\nfrom the next mission on, and what needs a restart. If the new configuration is\nnot valid, the old one stays whole.",
-		Example: "  airlock reload",
-	}
-	cmd.RunE = a.withHost(func(cmd *cobra.Command, _ []string, c *client) error {
-		text, err := c.call(cmd.Context(), http.MethodPost, "/api/v1/reload", nil)
-		if err != nil {
-			return err
-		}
-		return showJSON(cmd.OutOrStdout(), text)
-	})
-	return cmd
-}
-
 func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "print the version of this program", Args: cobra.NoArgs, Example: "  airlock version --json"}
 	asJSON := jsonFlag(cmd)

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -51,8 +53,11 @@ type Options struct {
 	// EndMissions aborts every mission at the end instead of suspending it: its
 	// data goes with the host (airlock dev).
 	EndMissions bool
-	// Reload reads the configuration again; nil: this host cannot.
-	Reload func(ctx context.Context) (any, error)
+	// Load reads the configuration again, from Path; nil: this host cannot. Hangup
+	// asks for it beside the API.
+	Load   Loader
+	Path   string
+	Hangup <-chan os.Signal
 }
 
 // Addresses are where a host can be reached.
@@ -80,8 +85,13 @@ type host struct {
 	id      string
 	metrics *prometheus.Registry
 
-	operators *api.Operators
-	mirror    *mirror.Mirror // set before the engine starts; nil: missions.json is not kept
+	server    *api.Server
+	operators atomic.Pointer[api.Operators]
+	now       running
+	// background is what runs beside the listeners, until life ends.
+	background sync.WaitGroup
+	life       context.Context
+	mirror     *mirror.Mirror // set before the engine starts; nil: missions.json is not kept
 }
 
 // Run runs a host until the context ends; then every mission is suspended and
@@ -89,6 +99,8 @@ type host struct {
 func Run(ctx context.Context, opts Options) (err error) {
 	debug.SetGCPercent(gcPercent)
 	h := &host{opts: opts, cfg: opts.Config, log: opts.Log, metrics: prometheus.NewRegistry()}
+	h.now.cfg.Store(opts.Config)
+	h.now.approve.Store(h.cfg.Orchestrator != nil && h.cfg.Orchestrator.Approvals == "answer")
 	h.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defer func() { err = errors.Join(err, h.close()) }()
 	if err := h.openStore(); err != nil {
@@ -146,6 +158,7 @@ func (h *host) startPlugins(ctx context.Context) {
 		MapDiagnostics: config.MapDiagnostics,
 	})
 	h.catalog.Start(ctx, instances(h.cfg))
+	h.now.settings = h.cfg.Settings() // the plugins have said by now what may be shown
 }
 
 func (h *host) startEngine(ctx context.Context) error {
@@ -194,9 +207,11 @@ func bootID() string {
 // missions are suspended.
 func (h *host) serve(ctx context.Context) error {
 	var err error
-	if h.operators, err = api.LoadOperators(h.cfg.Operators, os.Getenv); err != nil {
+	operators, err := api.LoadOperators(h.cfg.Operators, os.Getenv)
+	if err != nil {
 		return err
 	}
+	h.operators.Store(operators)
 	l, err := h.listen()
 	if err != nil {
 		return err
@@ -205,18 +220,22 @@ func (h *host) serve(ctx context.Context) error {
 	if err := h.newExecutor(l); err != nil {
 		return err
 	}
-	server, err := h.newAPI(l)
-	if err != nil {
+	if h.server, err = h.newAPI(l); err != nil {
 		return err
 	}
 	// The API and the link outlive the context: the suspended events leave
 	// through them.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer h.background.Wait()
 	defer end()
+	h.life = life
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(life, l.forAPI(), grace) }()
+	go func() { served <- h.server.Serve(life, l.forAPI(), grace) }()
 	linked := make(chan struct{})
 	go func() { defer close(linked); h.exec.Run(life) }()
+	if h.opts.Load != nil {
+		h.background.Go(h.watchHangup)
+	}
 	if h.opts.Up != nil {
 		h.opts.Up(l.addresses)
 	}
@@ -259,11 +278,14 @@ func (h *host) endMissions() {
 func (h *host) newAPI(l *listeners) (*api.Server, error) {
 	opts := api.Options{
 		Version: version.Version, Engine: h.engine, Sessions: h.engine, Events: events{h.store}, Plugins: h.catalogAPI(),
-		Ready: h.ready, Operators: h.operators, Log: h.log.Named("api"),
+		Ready: h.ready, Operators: h.operators.Load(), Log: h.log.Named("api"),
 		Hosts: []string{h.cfg.Listen.Advertise}, RESTPort: l.restPort,
 		OrchestratorStatus: handler(h.exec.StatusHandler), Reconnect: handler(h.exec.ReconnectHandler),
 		Dispatch: handler(h.exec.Dispatch), MetricsOpen: h.cfg.Telemetry.MetricsOpen,
-		Drain: h.drain, Reload: h.opts.Reload,
+		Drain: h.drain, Config: h.showConfig,
+	}
+	if h.opts.Load != nil {
+		opts.Reload = func(ctx context.Context) (any, error) { return h.reload(ctx) }
 	}
 	if h.cfg.Telemetry.Prometheus {
 		opts.Metrics, opts.Register = h.metrics, h.metrics
@@ -276,7 +298,7 @@ func (h *host) newExecutor(l *listeners) error {
 	if err != nil {
 		return err
 	}
-	opt := executor.Options{Version: version.Version, ID: h.id, REST: rest, WS: ws, Engine: linked{h.engine, h.cfg.Orchestrator != nil && h.cfg.Orchestrator.Approvals == "answer"}, Outbox: h.store, Logger: h.log.Named("executor")}
+	opt := executor.Options{Version: version.Version, ID: h.id, REST: rest, WS: ws, Engine: linked{h.engine, &h.now.approve}, Outbox: h.store, Logger: h.log.Named("executor")}
 	if o := h.cfg.Orchestrator; o != nil {
 		opt.Endpoint, opt.Name = o.Endpoint, executor.RegisteredName(o.Name, h.cfg.Name)
 		opt.Actor, opt.Sandbox = o.Actor, o.Sandbox

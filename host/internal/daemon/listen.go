@@ -30,9 +30,12 @@ func (h *host) listen() (_ *listeners, err error) {
 	scheme := ""
 	if h.cfg.TLS != nil {
 		scheme = "s"
-		if l.tls, err = api.TLSConfig(h.cfg.TLS); err != nil {
+		certs, err := api.LoadCertificates(h.cfg.TLS)
+		if err != nil {
 			return nil, err
 		}
+		h.now.tls.Store(certs)
+		l.tls = api.TLSConfig(h.now.tls.Load)
 	}
 	if l.rest, err = net.Listen("tcp", h.cfg.Listen.REST); err != nil {
 		return nil, listenError("listen.rest", h.cfg.Listen.REST, err)
@@ -40,7 +43,7 @@ func (h *host) listen() (_ *listeners, err error) {
 	if l.ws, err = net.Listen("tcp", h.cfg.Listen.WS); err != nil {
 		return nil, listenError("listen.ws", h.cfg.Listen.WS, err)
 	}
-	if l.socket, err = api.ListenOperator(h.cfg.RunDir, h.operators.UIDs()); err != nil {
+	if l.socket, err = api.ListenOperator(h.cfg.RunDir, h.operators.Load().UIDs()); err != nil {
 		return nil, err
 	}
 	_, l.restPort, _ = net.SplitHostPort(l.rest.Addr().String())

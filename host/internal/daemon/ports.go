@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/airlock-host/airlock/host/internal/api"
 	"github.com/airlock-host/airlock/host/internal/engine"
@@ -20,11 +21,11 @@ func handler(f func(http.ResponseWriter, *http.Request)) http.Handler { return h
 // linked is the engine as the orchestrator's link sees it.
 type linked struct {
 	*engine.Engine
-	approvals bool // answers to approvals count
+	approvals *atomic.Bool // answers to approvals count
 }
 
 func (l linked) Answer(ctx context.Context, hitlID, actor, text string) error {
-	return l.AnswerOverLink(ctx, hitlID, actor, text, l.approvals)
+	return l.AnswerOverLink(ctx, hitlID, actor, text, l.approvals.Load())
 }
 
 // events gives the API what it reads of the journals.
@@ -62,11 +63,17 @@ func (h *host) ready() api.Readiness {
 			r.Heads = strings.TrimPrefix(r.Heads+"; "+err.Error(), "; ")
 		}
 	}
-	r.Trouble = h.trouble
-	if h.engine != nil && h.engine.Draining() {
-		r.Trouble = append(slices.Clone(r.Trouble), "the host drains: it takes no new missions until it is started again")
+	r.Trouble = slices.Clone(h.trouble)
+	if why := h.now.refused.Load(); why != nil {
+		r.Trouble = append(r.Trouble, *why)
 	}
-	for _, i := range instances(h.cfg) {
+	if refs := h.now.draining.Load(); refs != nil && len(*refs) > 0 {
+		r.Trouble = append(r.Trouble, "not in the configuration any more, and kept until the missions and cells that use it are gone: "+strings.Join(*refs, ", "))
+	}
+	if h.engine != nil && h.engine.Draining() {
+		r.Trouble = append(r.Trouble, "the host drains: it takes no new missions until it is started again")
+	}
+	for _, i := range instances(h.now.cfg.Load()) {
 		reason := ""
 		if _, err := h.catalog.Capabilities(i.Ref()); err != nil {
 			reason = err.Error()

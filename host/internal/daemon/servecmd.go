@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/hashicorp/go-hclog"
@@ -25,7 +26,11 @@ func ServeCommand() *cobra.Command {
 		Use:   "serve --config PATH",
 		Short: "run the host",
 		Long: `Run the host until SIGTERM or SIGINT. Every mission that has not ended is then
-suspended; its cell stays alive and the next start takes it up again.`,
+suspended; its cell stays alive and the next start takes it up again.
+
+SIGHUP and ` + "`airlock reload`" + ` read the configuration again. What can be applied
+while missions run is applied, the rest waits for the next mission or for a
+restart; the log says which. A configuration with an error changes nothing.`,
 		Example: `  airlock serve --config /etc/airlock/airlock.hcl
   airlock serve --config /etc/airlock/conf.d        # every *.hcl in it, in name order`,
 		Args:         cobra.NoArgs,
@@ -41,8 +46,14 @@ suspended; its cell stays alive and the next start takes it up again.`,
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()
-			ignoreHangup(ctx, log)
-			return Run(ctx, Options{Config: cfg, CellAgent: cellAgent, Log: log, Up: func(a Addresses) {
+			hangup := make(chan os.Signal, 1)
+			signal.Notify(hangup, syscall.SIGHUP)
+			defer signal.Stop(hangup)
+			if path, err = filepath.Abs(path); err != nil {
+				return err
+			}
+			load := func() (*config.Config, hcl.Diagnostics) { return config.Load(path, config.Options{}) }
+			return Run(ctx, Options{Config: cfg, CellAgent: cellAgent, Log: log, Load: load, Path: path, Hangup: hangup, Up: func(a Addresses) {
 				log.Info("airlock is up", "rest", a.REST, "ws", a.WS, "operator_socket", a.Socket)
 			}})
 		},
@@ -53,23 +64,6 @@ suspended; its cell stays alive and the next start takes it up again.`,
 	f.StringVar(&level, "log-level", "info", "trace, debug, info, warn or error")
 	f.BoolVar(&jsonLog, "log-json", false, "log as JSON lines")
 	return cmd
-}
-
-// ignoreHangup keeps SIGHUP from ending the host.
-func ignoreHangup(ctx context.Context, log hclog.Logger) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	go func() {
-		defer signal.Stop(hup)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-hup:
-				log.Warn("SIGHUP: this version does not reload its configuration; restart it, the missions go on")
-			}
-		}
-	}()
 }
 
 func newLog(level string, asJSON bool) (hclog.Logger, error) {

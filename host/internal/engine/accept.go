@@ -99,18 +99,19 @@ func (e *Engine) open(ctx context.Context, a *actor, d Dispatch, digest string) 
 	}
 	slot, ok := g.enter(a, false)
 	if !ok {
-		return acc, &Refusal{Kind: RefusedQueueFull, Agent: g.cfg.Name, Detail: fmt.Sprintf("agent %q: its queue is full", g.cfg.Name)}
+		return acc, &Refusal{Kind: RefusedQueueFull, Agent: g.block().Name, Detail: fmt.Sprintf("agent %q: its queue is full", g.block().Name)}
 	}
 	a.agent = g
-	spec, err := resolveSpec(g.cfg)
+	cfg := *g.block() // one of them for all of the mission, whatever a reload does meanwhile
+	spec, err := resolveSpec(cfg)
 	if err != nil {
 		g.leave(a)
 		return acc, unavailable(err)
 	}
-	o := mission.Opened{JournalUUID: newUUID(), Origin: d.Origin, Agent: g.cfg.Name, Isolation: g.cfg.Isolation,
-		Runtime: g.cfg.Runtime, RuntimeName: runtimeName(g.cfg.Runtime), Objective: d.Objective, Completion: d.Completion,
+	o := mission.Opened{JournalUUID: newUUID(), Origin: d.Origin, Agent: cfg.Name, Isolation: cfg.Isolation,
+		Runtime: cfg.Runtime, RuntimeName: runtimeName(cfg.Runtime), Objective: d.Objective, Completion: d.Completion,
 		SessionHint: d.SessionID, LongRunning: d.LongRunning, Metadata: d.Metadata, PayloadDigest: digest, Spec: spec}
-	if err := e.wishes(&o, d, g.cfg); err != nil {
+	if err := e.wishes(&o, d, cfg); err != nil {
 		g.leave(a)
 		return acc, &Refusal{Kind: RefusedInvalid, Detail: err.Error()}
 	}
@@ -124,6 +125,9 @@ func (e *Engine) open(ctx context.Context, a *actor, d Dispatch, digest string) 
 		return acc, &Refusal{Kind: RefusedUnavailable, Detail: err.Error()}
 	}
 	opened = true
+	if e.rules().Digest() != o.Rules { // a reload came in between
+		e.goRun(func(context.Context) { e.adoptRules(a) })
+	}
 	e.goRun(func(ctx context.Context) { e.run(ctx, a, slot) })
 	return Accepted{MissionID: d.MissionID, EstimatedStart: now}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/airlock-host/airlock/config"
 	"github.com/airlock-host/airlock/host/internal/cells"
@@ -12,7 +13,7 @@ import (
 
 // agent is one agent block with its slots and its queue.
 type agent struct {
-	cfg config.Agent
+	cfg atomic.Pointer[config.Agent] // replaced by a reload
 
 	mu      sync.Mutex
 	running map[*actor]bool
@@ -26,17 +27,30 @@ type slotWait struct {
 }
 
 func newAgent(cfg config.Agent) *agent {
+	g := &agent{running: map[*actor]bool{}}
+	g.configure(cfg)
+	return g
+}
+
+// block is the agent block that is in force.
+func (g *agent) block() *config.Agent { return g.cfg.Load() }
+
+// configure puts a block in force; missions that waited for a slot may get one.
+func (g *agent) configure(cfg config.Agent) {
 	if cfg.Slots < 1 {
 		cfg.Slots = 1
 	}
-	return &agent{cfg: cfg, running: map[*actor]bool{}}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cfg.Store(&cfg)
+	g.letIn()
 }
 
 // room says whether a mission can start now, and whether it can wait.
 func (g *agent) room() (slot, queue bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.running) < g.cfg.Slots && len(g.queue) == 0, len(g.queue) < g.cfg.Queue
+	return len(g.running) < g.block().Slots && len(g.queue) == 0, len(g.queue) < g.block().Queue
 }
 
 // enter takes a slot or a place in the queue; it never blocks. force is for
@@ -45,12 +59,12 @@ func (g *agent) enter(a *actor, force bool) (*slotWait, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	w := &slotWait{actor: a, ready: make(chan struct{})}
-	if len(g.running) < g.cfg.Slots && len(g.queue) == 0 {
+	if len(g.running) < g.block().Slots && len(g.queue) == 0 {
 		g.running[a] = true
 		close(w.ready)
 		return w, true
 	}
-	if !force && len(g.queue) >= g.cfg.Queue {
+	if !force && len(g.queue) >= g.block().Queue {
 		return nil, false
 	}
 	g.queue = append(g.queue, w)
@@ -70,7 +84,12 @@ func (g *agent) leave(a *actor) {
 	defer g.mu.Unlock()
 	delete(g.running, a)
 	g.queue = slices.DeleteFunc(g.queue, func(w *slotWait) bool { return w.actor == a })
-	for len(g.running) < g.cfg.Slots && len(g.queue) > 0 {
+	g.letIn()
+}
+
+// letIn gives free slots to those who wait; the lock is held.
+func (g *agent) letIn() {
+	for len(g.running) < g.block().Slots && len(g.queue) > 0 {
 		w := g.queue[0]
 		g.queue = g.queue[1:]
 		g.running[w.actor] = true
@@ -81,30 +100,37 @@ func (g *agent) leave(a *actor) {
 func (g *agent) view() AgentView {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return AgentView{Name: g.cfg.Name, Isolation: g.cfg.Isolation, Runtime: g.cfg.Runtime, Slots: g.cfg.Slots,
-		Running: len(g.running), Queued: len(g.queue), QueueLimit: g.cfg.Queue, Warm: len(g.warm), Capabilities: []string{}}
+	b := g.block()
+	return AgentView{Name: b.Name, Isolation: b.Isolation, Runtime: b.Runtime, Slots: b.Slots,
+		Running: len(g.running), Queued: len(g.queue), QueueLimit: b.Queue, Warm: len(g.warm), Capabilities: []string{}}
 }
 
 // health gives what an agent provides, or why it cannot take missions.
 func (e *Engine) health(g *agent) (caps []string, err error) {
-	if g.cfg.Invalid != "" {
-		return nil, fmt.Errorf("agent %q: %s", g.cfg.Name, g.cfg.Invalid)
+	b := g.block()
+	if b.Invalid != "" {
+		return nil, fmt.Errorf("agent %q: %s", b.Name, b.Invalid)
 	}
-	for _, ref := range []string{g.cfg.Isolation, g.cfg.Runtime} {
+	for _, ref := range []string{b.Isolation, b.Runtime} {
 		got, err := e.opts.Plugins.Capabilities(ref)
 		if err != nil {
-			return nil, fmt.Errorf("agent %q: %s: %w", g.cfg.Name, ref, err)
+			return nil, fmt.Errorf("agent %q: %s: %w", b.Name, ref, err)
 		}
 		caps = append(caps, got...)
 	}
 	return caps, nil
 }
 
-// Agents gives every agent block as it is now.
+// Agents gives every agent block as it is now, and those that a reload took away
+// for as long as missions of them live.
 func (e *Engine) Agents() []AgentView {
-	views, live := make([]AgentView, 0, len(e.agents)), e.live()
-	for _, g := range e.agents {
+	f, live := e.fleet.Load(), e.live()
+	views := make([]AgentView, 0, len(f.agents))
+	for _, g := range slices.Concat(f.agents, f.gone) {
 		v := g.view()
+		if f.byName[v.Name] != g && v.Running+v.Queued == 0 {
+			continue
+		}
 		if caps, err := e.health(g); err != nil {
 			v.Reason = err.Error()
 		} else {
@@ -119,7 +145,7 @@ func (e *Engine) Agents() []AgentView {
 // notes are what status says out loud of an agent.
 func notes(g *agent, live []*actor) []string {
 	var notes []string
-	if g.cfg.Network.Mode == "open" {
+	if g.block().Network.Mode == "open" {
 		notes = append(notes, "network open: the cell reaches whatever this machine reaches")
 	}
 	for _, a := range live {
@@ -145,7 +171,7 @@ func notes(g *agent, live []*actor) []string {
 // choose finds the agent for a dispatch (rulings 1, 2).
 func (e *Engine) choose(d *Dispatch) (*agent, *Refusal) {
 	if d.AgentID != "" {
-		g := e.byName[d.AgentID]
+		g := e.fleet.Load().byName[d.AgentID]
 		if g == nil {
 			return nil, &Refusal{Kind: RefusedUnknownAgent, Agent: d.AgentID, Detail: fmt.Sprintf("no agent block is named %q", d.AgentID)}
 		}
@@ -157,13 +183,13 @@ func (e *Engine) choose(d *Dispatch) (*agent, *Refusal) {
 			return nil, &Refusal{Kind: RefusedNoAgent, Agent: d.AgentID, Detail: fmt.Sprintf("agent %q does not provide %s", d.AgentID, missing)}
 		}
 		if slot, queue := g.room(); !slot && !queue {
-			return nil, &Refusal{Kind: RefusedQueueFull, Agent: d.AgentID, Detail: fmt.Sprintf("agent %q: %d missions run and %d wait; its queue is full", d.AgentID, g.cfg.Slots, g.cfg.Queue)}
+			return nil, &Refusal{Kind: RefusedQueueFull, Agent: d.AgentID, Detail: fmt.Sprintf("agent %q: %d missions run and %d wait; its queue is full", d.AgentID, g.block().Slots, g.block().Queue)}
 		}
 		return g, nil
 	}
 	var waiting *agent
 	why, full := "no agent block is configured", false
-	for _, g := range e.agents {
+	for _, g := range e.fleet.Load().agents {
 		caps, err := e.health(g)
 		if err != nil {
 			why = err.Error()
@@ -171,7 +197,7 @@ func (e *Engine) choose(d *Dispatch) (*agent, *Refusal) {
 		}
 		if missing := lacks(caps, d.Capabilities); missing != "" {
 			if !full {
-				why = fmt.Sprintf("agent %q does not provide %s", g.cfg.Name, missing)
+				why = fmt.Sprintf("agent %q does not provide %s", g.block().Name, missing)
 			}
 			continue
 		}
@@ -223,7 +249,7 @@ func (e *Engine) CapabilitiesChanged() <-chan struct{} {
 
 func (e *Engine) refreshCapabilities() {
 	list := slices.Clone(always)
-	for _, g := range e.agents {
+	for _, g := range e.fleet.Load().agents {
 		if caps, err := e.health(g); err == nil {
 			list = append(list, caps...)
 		}

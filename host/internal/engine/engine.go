@@ -50,11 +50,11 @@ type Options struct {
 
 // Engine runs missions. Make it with New, then call Start once.
 type Engine struct {
-	opts   Options
-	log    hclog.Logger
-	now    func() time.Time
-	agents []*agent
-	byName map[string]*agent
+	opts  Options
+	log   hclog.Logger
+	now   func() time.Time
+	fleet atomic.Pointer[fleet]         // the agents
+	conf  atomic.Pointer[config.Config] // in force; opts.Config is what the host started with
 
 	gateRules atomic.Pointer[gate.Rules]
 	noAgent   *agent // of tasks without an agent block
@@ -82,18 +82,15 @@ func New(opts Options) *Engine {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	e := &Engine{opts: opts, log: opts.Log, now: opts.Now, byName: map[string]*agent{},
+	e := &Engine{opts: opts, log: opts.Log, now: opts.Now,
 		missions: map[string]*actor{}, bySess: map[string]*actor{}, capCh: make(chan struct{}), warmTaken: make(chan struct{}, 1)}
 	e.gateRules.Store(opts.Rules)
 	e.noAgent = newAgent(config.Agent{Runtime: "harness", Invalid: "a harness task has no agent block"})
 	e.life, e.end = context.WithCancel(context.Background())
 	e.results = newResults(opts.Config.DataDir, opts.Now)
 	e.logs = newLogs(filepath.Join(opts.Config.DataDir, "sessions"))
-	for _, block := range opts.Config.Agents {
-		a := newAgent(block)
-		e.agents = append(e.agents, a)
-		e.byName[a.cfg.Name] = a
-	}
+	e.fleet.Store(&fleet{})
+	e.configure(opts.Config)
 	return e
 }
 

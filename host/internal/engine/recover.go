@@ -52,7 +52,7 @@ func (e *Engine) recover(ctx context.Context) error {
 
 // adopt makes the actor of one mission and starts what it needs.
 func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRow, c *cells.Cell) {
-	g := e.byName[m.Agent]
+	g := e.fleet.Load().byName[m.Agent]
 	if m.Harness {
 		g = e.noAgent
 	}
@@ -104,6 +104,7 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 		if err := a.commit(e.reconnect(a, "", 0), nil); err != nil {
 			e.log.Error("queued mission could not be taken up", "mission", m.ID, "error", err)
 		}
+		e.adoptRules(a)
 		slot, _ := g.enter(a, true)
 		e.goRun(func(ctx context.Context) { e.run(ctx, a, slot) })
 		return
@@ -141,6 +142,7 @@ func (e *Engine) restoreTask(a *actor, m *mission.Mission) {
 	if err != nil {
 		e.log.Error("harness task could not be restored as stopped; it stays stopped", "task", m.ID, "error", err)
 	}
+	e.adoptRules(a)
 	if r := m.Task.Revocation; unfinished || r != nil && r.State != "done" {
 		e.goRun(func(ctx context.Context) { e.ladder(ctx, a) })
 	}
@@ -188,6 +190,7 @@ func (e *Engine) takeUp(ctx context.Context, a *actor, c *cells.Cell) {
 	}
 	switch {
 	case err == nil && s != nil:
+		e.adoptRules(a)
 		e.rejudge(ctx, a)
 		e.follow(ctx, a, s)
 	case err == nil || ctx.Err() != nil || a.latch.Load():
@@ -379,7 +382,7 @@ func (e *Engine) knownCells(ctx context.Context) (map[string]bool, error) {
 
 func (e *Engine) isolations() []string {
 	var refs []string
-	for _, i := range e.opts.Config.Instances {
+	for _, i := range e.conf.Load().Instances {
 		if i.Kind == "isolation" {
 			refs = append(refs, i.Ref())
 		}
@@ -412,13 +415,13 @@ func (e *Engine) reapInstance(ctx context.Context, ref string, known map[string]
 		case !before:
 			// Twice seen counts: a cell may be listed between its row and now.
 			seen[id] = e.now()
-		case e.now().Sub(first) > e.opts.Config.OrphanTTL:
+		case e.now().Sub(first) > e.conf.Load().OrphanTTL:
 			e.log.Warn("orphaned cell is destroyed", "cell", id, "instance", ref)
 			if _, err := driver.Destroy(ctx, &pluginv1.DestroyRequest{Ref: got.GetRef(), Force: true}); err == nil {
 				delete(seen, id)
 			}
 		case got.GetState() == pluginv1.CellState_CELL_STATE_RUNNING:
-			e.log.Warn("orphaned cell is frozen: the store does not know it", "cell", id, "instance", ref, "destroyed_after", e.opts.Config.OrphanTTL)
+			e.log.Warn("orphaned cell is frozen: the store does not know it", "cell", id, "instance", ref, "destroyed_after", e.conf.Load().OrphanTTL)
 			_, _ = driver.Pause(ctx, &pluginv1.PauseRequest{Ref: got.GetRef()})
 		}
 	}

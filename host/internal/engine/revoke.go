@@ -33,7 +33,7 @@ const acknowledged = "acknowledged"
 func (e *Engine) issuers(a *actor, m *mission.Mission) []string {
 	var refs []string
 	if m.Harness {
-		for _, i := range e.opts.Config.Instances {
+		for _, i := range e.conf.Load().Instances {
 			if i.Kind == "revoker" {
 				refs = append(refs, i.Ref())
 			}
@@ -225,7 +225,7 @@ func (e *Engine) askIssuer(ctx context.Context, a *actor, ref, stopID, reason st
 		}
 		return governance.RevocationResult{Result: acknowledged, Detail: fmt.Sprintf("cut off; %d open streams ended", e.opts.Dialer.Cut(a.id))}
 	}
-	if !slices.ContainsFunc(e.opts.Config.Instances, func(i config.Instance) bool { return i.Ref() == ref }) {
+	if !slices.ContainsFunc(e.conf.Load().Instances, func(i config.Instance) bool { return i.Ref() == ref }) {
 		return failed(false, "no revoker of this name is configured: what the issuer gave cannot be taken back by this host")
 	}
 	client, err := e.opts.Plugins.Revoker(ref)

@@ -111,6 +111,9 @@ func (e *Engine) openTask(t NewTask, hs harnessSpec, actor string) error {
 		return err
 	}
 	opened = true
+	if e.rules().Digest() != o.Rules { // a reload came in between
+		e.goRun(func(context.Context) { e.adoptRules(a) })
+	}
 	e.log.Info("task opened for a harness", "task", t.TaskID, "actor", actor)
 	return nil
 }
@@ -123,7 +126,7 @@ func (e *Engine) stamp(o *mission.Opened) {
 
 // harnessDefaults are the limits of a task without an agent block.
 func (e *Engine) harnessDefaults() spec {
-	g := e.opts.Config.Governance
+	g := e.conf.Load().Governance
 	return spec{MaxCostMicro: g.Budget.MaxCostMicroUSD, MaxTokens: g.Budget.MaxTokens, QuestionTimeout: g.ApprovalTimeout, Hold: g.ApprovalHold}
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,7 +40,7 @@ func (e *Engine) refillWarm() {
 // for, and takes up the cells whose end failed before.
 func (e *Engine) keepWarm(ctx context.Context) {
 	for {
-		for _, g := range e.agents {
+		for _, g := range e.fleet.Load().agents {
 			e.fillWarm(ctx, g)
 		}
 		select {
@@ -55,7 +56,8 @@ func (e *Engine) keepWarm(ctx context.Context) {
 // purpose leaves only cells that hold work.
 func (e *Engine) endWarm(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, g := range e.agents {
+	f := e.fleet.Load()
+	for _, g := range slices.Concat(f.agents, f.gone) {
 		g.mu.Lock()
 		waiting := g.warm
 		g.warm = nil
@@ -68,20 +70,25 @@ func (e *Engine) endWarm(ctx context.Context) {
 }
 
 func (e *Engine) fillWarm(ctx context.Context, g *agent) {
-	sp := specOf(g.cfg).Cell
-	if g.cfg.Warm < 1 {
+	f, block := e.fleet.Load(), g.block()
+	sp := specOf(*block).Cell
+	if block.Warm < 1 {
 		return
 	}
 	if _, err := e.health(g); err != nil {
 		return
 	}
 	g.mu.Lock()
-	missing := g.cfg.Warm - len(g.warm)
+	missing := block.Warm - len(g.warm)
 	g.mu.Unlock()
 	for range missing {
 		c, err := e.makeWarm(ctx, sp)
 		if err != nil {
-			e.log.Warn("warm cell could not be made", "agent", g.cfg.Name, "error", err)
+			e.log.Warn("warm cell could not be made", "agent", block.Name, "error", err)
+			return
+		}
+		if e.fleet.Load() != f { // a reload came in between: it may be of another kind
+			e.endCell(context.WithoutCancel(ctx), c)
 			return
 		}
 		g.mu.Lock()

@@ -53,13 +53,9 @@ func New(opts Options) (*Gateway, error) {
 // Configure replaces the model APIs. Requests that are under way go on with
 // what they began with.
 func (g *Gateway) Configure(list []API) error {
-	apis := make(map[string]*api, len(list))
-	for _, a := range list {
-		made, err := g.newAPI(a)
-		if err != nil {
-			return fmt.Errorf("gateway %q: %w", a.Name, err)
-		}
-		apis[a.Name] = made
+	apis, err := g.makeAPIs(list)
+	if err != nil {
+		return err
 	}
 	g.mu.Lock()
 	old := g.apis
@@ -69,6 +65,24 @@ func (g *Gateway) Configure(list []API) error {
 		a.transport.CloseIdleConnections()
 	}
 	return nil
+}
+
+// Check says what Configure would refuse.
+func (g *Gateway) Check(list []API) error {
+	_, err := g.makeAPIs(list)
+	return err
+}
+
+func (g *Gateway) makeAPIs(list []API) (map[string]*api, error) {
+	apis := make(map[string]*api, len(list))
+	for _, a := range list {
+		made, err := g.newAPI(a)
+		if err != nil {
+			return nil, fmt.Errorf("gateway %q: %w", a.Name, err)
+		}
+		apis[a.Name] = made
+	}
+	return apis, nil
 }
 
 type connKey struct{}

@@ -97,6 +97,16 @@ func (m *Mission) others(d governance.Decided) []Fact {
 	return facts
 }
 
+// ChangeRules puts other rules in force: every verdict before is void. A mission
+// that goes by them already, or that is over or stopped for good, is left alone.
+func (m *Mission) ChangeRules(c governance.RulesChanged) []Fact {
+	if m.Terminal() || m.Latched() && !m.Harness || m.Task.Rules == c.Digest {
+		return nil
+	}
+	c.V, c.Epoch = version, m.Epoch+1
+	return []Fact{c}
+}
+
 // Replan holds the task until an explicit resume (C6).
 func (m *Mission) Replan(actor, reason string) ([]Fact, error) {
 	if err := m.alive("replan"); err != nil {

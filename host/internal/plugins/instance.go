@@ -41,10 +41,11 @@ type instance struct {
 
 	mu       sync.Mutex
 	spec     config.Instance
-	image    *image        // what the process runs; a relaunch uses it again
-	current  *process      // nil: none that takes calls
-	moved    chan struct{} // closed at the next change
-	state    State         // Starting, Quarantined or Ended; viewState has the rest
+	pending  *config.Instance // a config that only a new process can take over
+	image    *image           // what the process runs; a relaunch uses it again
+	current  *process         // nil: none that takes calls
+	moved    chan struct{}    // closed at the next change
+	state    State            // Starting, Quarantined or Ended; viewState has the rest
 	since    time.Time
 	fault    *Fault                   // why it is quarantined or being restarted
 	health   *pluginv1.HealthResponse // the last one of the current process

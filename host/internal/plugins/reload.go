@@ -23,7 +23,7 @@ func (c *Catalog) Reload(ctx context.Context, name string) error {
 			continue
 		}
 		fits++
-		if err := i.do(ctx, func() error { return i.replace(spec) }); err != nil {
+		if err := i.do(ctx, func() error { return i.replace(i.nextSpec()) }); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", i.ref, err))
 		}
 	}
@@ -143,6 +143,17 @@ func (i *instance) do(ctx context.Context, command func() error) error {
 	}
 }
 
+// nextSpec is the config of the next process: what a reload could not give to
+// the one that runs, else its own.
+func (i *instance) nextSpec() config.Instance {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.pending != nil {
+		return *i.pending
+	}
+	return i.spec
+}
+
 // replace runs in the supervisor.
 func (i *instance) replace(spec config.Instance) error {
 	p, img, fault := i.start(spec, nil)
@@ -152,7 +163,7 @@ func (i *instance) replace(spec config.Instance) error {
 	}
 	old, oldImage := i.process(), i.takeImage()
 	i.mu.Lock()
-	i.spec = spec
+	i.spec, i.pending = spec, nil
 	i.mu.Unlock()
 	i.adopt(p, img)
 	if old != nil {
@@ -172,6 +183,9 @@ func (i *instance) reconfigure(spec config.Instance) error {
 	}
 	content, fault := i.catalog.validate(i.ctx, p, spec)
 	if fault == nil && sameConfig(p, content) {
+		i.mu.Lock()
+		i.spec, i.pending = spec, nil // its place in the file may be another one
+		i.mu.Unlock()
 		return nil
 	}
 	if fault == nil {
@@ -179,11 +193,14 @@ func (i *instance) reconfigure(spec config.Instance) error {
 	}
 	if fault != nil {
 		if fault.restartFor != "" {
+			i.mu.Lock()
+			i.pending = &spec
+			i.mu.Unlock()
 			return &NeedsRestart{Ref: i.ref, Attribute: fault.restartFor, Reason: fault.Summary}
 		}
 		return fault
 	}
-	i.change(func() { i.spec = spec })
+	i.change(func() { i.spec, i.pending = spec, nil })
 	return nil
 }
 

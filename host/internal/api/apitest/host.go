@@ -81,8 +81,10 @@ func New(t testing.TB, change ...func(*api.Options)) *Host {
 		Reconnect: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }),
 		UI:        http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }),
 		Metrics:   reg, Register: reg,
-		Drain:  func(context.Context, time.Duration) error { return nil },
-		Reload: func(context.Context) (any, error) { return map[string]any{"applied": []string{"operator"}}, nil },
+		Drain: func(context.Context, time.Duration) error { return nil },
+		Reload: func(context.Context) (any, error) {
+			return map[string]any{"path": "/etc/airlock/airlock.hcl", "changes": []map[string]string{{"path": "operator.bob", "change": "added", "to": "operator \"bob\"", "effect": "applied", "at": "airlock.hcl:3"}}}, nil
+		},
 	}
 	for _, c := range change {
 		c(&opts)

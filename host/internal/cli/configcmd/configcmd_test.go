@@ -112,19 +112,19 @@ func appendTo(t *testing.T, file, text string) {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	file := initIn(t)
-	out, errs, err := run(t, Validate(nil), "", file)
+	out, errs, err := run(t, Validate(nil, nil), "", file)
 	if err != nil || errs != "" || !strings.Contains(out, "is valid: 1 agent, 2 plugin instances; the plugins' own attributes were not checked.") {
 		t.Errorf("%v %s %s", err, out, errs)
 	}
 	appendTo(t, file, "agent \"b\" {\n  isolation = isolation.host-supervisor.hots\n  runtime   = runtime.command.shell\n}\n")
-	out, errs, err = run(t, Validate(nil), "", file)
+	out, errs, err = run(t, Validate(nil, nil), "", file)
 	if err == nil || !strings.Contains(err.Error(), "not valid: 1 error") || out != "" || !strings.Contains(errs, `Did you mean "isolation.host-supervisor.host"?`) || strings.Contains(errs, "\x1b") {
 		t.Errorf("%v %s %s", err, out, errs)
 	}
-	if out, errs, err = run(t, Validate(nil), "", "--quarantine", file); err != nil || !strings.Contains(out, "1 warning") || !strings.Contains(errs, "is not used") {
+	if out, errs, err = run(t, Validate(nil, nil), "", "--quarantine", file); err != nil || !strings.Contains(out, "1 warning") || !strings.Contains(errs, "is not used") {
 		t.Errorf("%v %s %s", err, out, errs)
 	}
-	if _, _, err = run(t, Validate(nil), "", filepath.Join(filepath.Dir(file), "none")); err == nil {
+	if _, _, err = run(t, Validate(nil, nil), "", filepath.Join(filepath.Dir(file), "none")); err == nil {
 		t.Error("no file is valid")
 	}
 }
@@ -133,7 +133,7 @@ func TestValidateJSON(t *testing.T) {
 	t.Parallel()
 	file := initIn(t)
 	appendTo(t, file, "lisen {}\n")
-	out, errs, err := run(t, Validate(nil), "", "--json", file)
+	out, errs, err := run(t, Validate(nil, nil), "", "--json", file)
 	if err == nil || errs != "" {
 		t.Fatalf("%v %s", err, errs)
 	}
@@ -152,13 +152,13 @@ func TestValidateAsksThePlugins(t *testing.T) {
 	check := func(_ context.Context, cfg *config.Config) hcl.Diagnostics {
 		return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "plugin says no", Detail: cfg.Instances[0].Ref(), Subject: &cfg.Instances[0].Range}}
 	}
-	if _, errs, err := run(t, Validate(check), "", file); err == nil || !strings.Contains(errs, "plugin says no") {
+	if _, errs, err := run(t, Validate(check, nil), "", file); err == nil || !strings.Contains(errs, "plugin says no") {
 		t.Errorf("%v %s", err, errs)
 	}
-	if _, errs, err := run(t, Validate(check), "", "--no-plugins", file); err != nil {
+	if _, errs, err := run(t, Validate(check, nil), "", "--no-plugins", file); err != nil {
 		t.Errorf("%v %s", err, errs)
 	}
-	if _, errs, err := run(t, Validate(check), "", "--quarantine", file); err != nil || !strings.Contains(errs, "Warning: plugin says no") {
+	if _, errs, err := run(t, Validate(check, nil), "", "--quarantine", file); err != nil || !strings.Contains(errs, "Warning: plugin says no") {
 		t.Errorf("%v %s", err, errs)
 	}
 }

@@ -21,20 +21,33 @@ const DefaultPath = "/etc/airlock/airlock.hcl"
 // themselves: their schemas and their Validate.
 type PluginCheck func(ctx context.Context, cfg *config.Config) hcl.Diagnostics
 
+// Running gives what the host runs with, and where its configuration is.
+type Running func(cmd *cobra.Command) (settings map[string]config.Setting, path string, err error)
+
 // Validate is `airlock validate`. check may be nil: the plugins' config blocks
 // are then checked as far as that goes without the plugins.
-func Validate(check PluginCheck) *cobra.Command {
-	var asJSON, noPlugins, quarantine bool
+func Validate(check PluginCheck, running Running) *cobra.Command {
+	var asJSON, noPlugins, quarantine, diff, schema bool
 	cmd := &cobra.Command{
 		Use:   "validate [PATH]",
 		Short: "Check a configuration",
 		Long: "Validate checks a configuration, a file or a directory, and says what is wrong with file, line and column.\n" +
 			"It fails on everything that is wrong; serve starts without an agent or a plugin whose block is bad, which --quarantine accepts here too.",
-		Example: "  airlock validate\n  airlock validate ./airlock.hcl\n  airlock validate --json /etc/airlock",
+		Example: "  airlock validate\n  airlock validate ./airlock.hcl\n  airlock validate --json /etc/airlock\n  airlock validate --diff               # against the running host",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cmd.SilenceUsage = true
+			if schema {
+				return writeJSON(cmd.OutOrStdout(), config.JSONSchema())
+			}
 			path := DefaultPath
+			var host map[string]config.Setting
+			if diff {
+				var err error
+				if host, path, err = running(cmd); err != nil {
+					return err
+				}
+			}
 			if len(args) == 1 {
 				path = args[0]
 			}
@@ -48,8 +61,16 @@ func Validate(check PluginCheck) *cobra.Command {
 				diags = append(diags, more...)
 			}
 			result := config.DiagnosticsJSON(diags, sources)
+			var changes []config.Change
+			if diff && cfg != nil {
+				changes = config.Changes(host, cfg.Settings())
+			}
 			if asJSON {
-				if err := writeJSON(cmd.OutOrStdout(), result); err != nil {
+				var answer any = result
+				if diff {
+					answer = withChanges{result, append([]config.Change{}, changes...)}
+				}
+				if err := writeJSON(cmd.OutOrStdout(), answer); err != nil {
 					return err
 				}
 			} else if err := report(cmd.ErrOrStderr(), diags, sources); err != nil {
@@ -67,14 +88,28 @@ func Validate(check PluginCheck) *cobra.Command {
 					say += "; the plugins' own attributes were not checked"
 				}
 				fmt.Fprintln(cmd.OutOrStdout(), say+".")
+				if diff && len(changes) == 0 {
+					fmt.Fprintln(cmd.OutOrStdout(), "It says what the host runs with already.")
+				} else if diff {
+					fmt.Fprintln(cmd.OutOrStdout(), "A reload would change:")
+					return config.WriteChanges(cmd.OutOrStdout(), changes)
+				}
 			}
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as one JSON object")
 	cmd.Flags().BoolVar(&noPlugins, "no-plugins", false, "do not start the plugins to check their config blocks")
+	cmd.Flags().BoolVar(&diff, "diff", false, "say what a reload would change on the host that runs; without PATH its own configuration is read")
+	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of the configuration's JSON form instead, for editors and generators")
 	cmd.Flags().BoolVar(&quarantine, "quarantine", false, "accept what serve would start without")
 	return cmd
+}
+
+// withChanges is the answer of --diff --json.
+type withChanges struct {
+	config.ValidationJSON
+	Changes []config.Change `json:"changes"`
 }
 
 func asWarnings(diags hcl.Diagnostics) hcl.Diagnostics {
