@@ -37,6 +37,7 @@ var rules = map[string][]string{
 	"host/internal/orchestrator": {},
 	"host/internal/cellagent":    {"proto", "sdk/cell", "sdk/stage"},
 	"host/cmd/airlock-cell":      {"host/internal/cellagent", "host/internal/version", "sdk/stage"},
+	"host/internal/mcp":          {"host/internal/engine", "host/internal/governance", "host/internal/workflow"},
 	"host/internal/api":          {"config", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session", "host/internal/result"},
 
 	"sdk/governance":                {},

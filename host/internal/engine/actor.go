@@ -62,6 +62,9 @@ type actor struct {
 	unwritten sync.Map
 	// secretArgs are arguments that a rule redacts, by decision id: json.RawMessage.
 	secretArgs sync.Map
+	// overMCP are reservations of the runtime's that were used over MCP, by
+	// invocation id.
+	overMCP sync.Map
 	// gone are calls whose end could not be journalled, by invocation id.
 	gone sync.Map
 	// timers end the waiting of decisions; under mu.

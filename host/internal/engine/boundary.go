@@ -74,7 +74,7 @@ func (b *boundary) proposal(ctx context.Context, p *pluginv1.Proposal) {
 			}
 			continue
 		default:
-			b.verdict(p.GetProposalId(), governance.Decision{Outcome: governance.Block, Reason: err.Error()})
+			b.verdict(p, governance.Decision{Outcome: governance.Block, Reason: err.Error()})
 			return
 		}
 		break
@@ -92,12 +92,12 @@ func (b *boundary) proposal(ctx context.Context, p *pluginv1.Proposal) {
 		}
 		d = got // still waiting: the verdict says pause, and the agent defers the call
 	}
-	b.verdict(p.GetProposalId(), d)
+	b.verdict(p, d)
 }
 
 // verdict answers a proposal.
-func (b *boundary) verdict(proposalID string, d governance.Decision) {
-	v := &pluginv1.Verdict{ProposalId: proposalID, Decision: wireDecision(d.Outcome), Reason: d.Reason}
+func (b *boundary) verdict(p *pluginv1.Proposal, d governance.Decision) {
+	v := &pluginv1.Verdict{ProposalId: p.GetProposalId(), Decision: wireDecision(d.Outcome), Reason: d.Reason}
 	if b.s.eng.observes() && d.ID != "" {
 		v.Decision = pluginv1.Decision_DECISION_ALLOW // recorded as it is, and not held
 	}
@@ -105,7 +105,8 @@ func (b *boundary) verdict(proposalID string, d governance.Decision) {
 		v.Fingerprint = fp
 	}
 	if d.Rewritten {
-		v.UpdatedArgs, _ = b.s.a.argsOf(&d)
+		updated, _ := b.s.a.argsOf(&d)
+		v.UpdatedArgs = withEnvelope(p.GetTool(), updated, p.GetArgs())
 	}
 	b.answer(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Verdict{Verdict: v}})
 }

@@ -68,6 +68,7 @@ type Engine struct {
 	bySess   map[string]*actor
 	draining bool
 
+	answers   sync.Map // of questions that calls over MCP wait for, by hitl id: chan string
 	logs      *logs
 	results   *results
 	warmTaken chan struct{} // cap 1: a warm cell was taken

@@ -59,6 +59,9 @@ func (e *Engine) prepare(p Proposal) (call, error) {
 	if err != nil {
 		return call{}, fmt.Errorf("tool_args: %w: %w", ErrInvalid, err)
 	}
+	if args, err = cutEnvelope(p.Tool, args); err != nil {
+		return call{}, fmt.Errorf("tool_args: %w: %w", ErrInvalid, err)
+	}
 	return call{Proposal: p, args: args, digest: governance.Digest(args)}, nil
 }
 

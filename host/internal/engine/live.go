@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -35,6 +36,9 @@ type liveSession struct {
 	rt   *runtimeLink
 	// touched is when the session last gave a sign of life, in Unix nanoseconds.
 	touched atomic.Int64
+	// jobs are the commands that run in the cell beside the session, by their
+	// session's id: chan *cellv1.Exited.
+	jobs sync.Map
 }
 
 func (e *Engine) newLive(a *actor, c *cells.Cell, conn *cell.Conn, plan *pluginv1.LaunchPlan) (*liveSession, error) {
@@ -95,9 +99,12 @@ func (s *liveSession) serve(ctx context.Context, conn *cell.Conn) (ended bool) {
 		if st.GetSessionId() == s.id {
 			exited = st.GetExited()
 			s.settleAnswered(st.GetAppliedKeys())
+		} else {
+			s.foundJob(st)
 		}
 	}
 	s.matchAsks(conn.Hello().GetAsks())
+	s.closeOrphans()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	outputDone := false
@@ -123,6 +130,8 @@ func (s *liveSession) serve(ctx context.Context, conn *cell.Conn) (ended bool) {
 			switch {
 			case ev.Exited.GetSessionId() == s.id:
 				exited = ev.Exited
+			case ev.Exited != nil:
+				s.jobEnded(ev.Exited)
 			case ev.Waiting.GetSessionId() == s.id:
 				s.rt.waiting(ev.Waiting)
 			case ev.Ask != nil:

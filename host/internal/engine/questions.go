@@ -116,6 +116,9 @@ func (e *Engine) Answer(ctx context.Context, hitlID, actor, text string) error {
 	if q, _ := a.questionNow(hitlID); q.Source == mission.SourceApproval {
 		return fmt.Errorf("%q is a decision of the gate and not a question of the agent: answer it with `airlock approve %s approve_once|reject|modify_intent|ask_agent_to_replan|stop_agent`: %w", hitlID, hitlID, ErrConflict)
 	}
+	if q, _ := a.questionNow(hitlID); q.Source == mission.SourceMCP {
+		return e.answerMCP(a, hitlID, actor, text)
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	if err := a.untilConnected(ctx); err != nil {

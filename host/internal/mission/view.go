@@ -84,6 +84,9 @@ type Question struct {
 	SourceID string `json:"source_id,omitempty"`
 }
 
+// SourceMCP is the source of a question that a call over MCP waits for.
+const SourceMCP = "mcp"
+
 // SourceApproval is the source of a question that stands for an approval; its
 // hitl id is the decision's id.
 const SourceApproval = "approval"

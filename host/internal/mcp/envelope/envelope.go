@@ -1,7 +1,7 @@
 // Package envelope reads `_wc`, the member of a tool call's arguments that
 // belongs to the control plane: which session records the call, what is
 // acknowledged, and the control sidecars that run before and after it (seed
-// 004). It imports strict and request only.
+// 004). It imports strict and workflow (for the requests of the canonical tools) only.
 //
 // The one idea: an envelope is read whole before anything runs, by one grammar
 // for every tool, and an error in it is a constant text. What is under `_wc` may
@@ -44,7 +44,7 @@ const (
 )
 
 // Mutation is one phase: what it does, and the request of its canonical tool
-// (request.CheckpointGoal and so on; goal_completion is a request.UpdateGoal).
+// (workflow.CheckpointGoal and so on; goal_completion is a workflow.UpdateGoal).
 type Mutation struct {
 	Kind    Kind
 	Request any

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/airlock-host/airlock/host/internal/mcp/request"
 	"github.com/airlock-host/airlock/host/internal/mcp/strict"
+	"github.com/airlock-host/airlock/host/internal/workflow"
 )
 
 const (
@@ -165,15 +165,15 @@ func TestPayloadsAreTheRequestsOfTheirCanonicalTools(t *testing.T) {
 	t.Parallel()
 	g := New()
 	for k, shape := range map[Kind]*strict.Shape{
-		GoalProgress: strict.ShapeOf[request.CheckpointGoal](), WakeConsume: strict.ShapeOf[request.ConsumeWake](),
-		AttemptHeartbeat: strict.ShapeOf[request.HeartbeatAttempt](), SessionContextUpdate: strict.ShapeOf[request.UpdateContext](),
-		SessionClose: strict.ShapeOf[request.CloseSession](), TodoCompletion: strict.ShapeOf[request.CompleteMessage](),
+		GoalProgress: strict.ShapeOf[workflow.CheckpointGoal](), WakeConsume: strict.ShapeOf[workflow.ConsumeWake](),
+		AttemptHeartbeat: strict.ShapeOf[workflow.Heartbeat](), SessionContextUpdate: strict.ShapeOf[workflow.UpdateSessionContext](),
+		SessionClose: strict.ShapeOf[workflow.CloseSession](), TodoCompletion: strict.ShapeOf[workflow.CompleteMessage](),
 	} {
 		if got, want := string(g.Shape(k).Schema(false)), string(shape.Schema(false)); got != want {
 			t.Errorf("%s: %s is not %s", k, got, want)
 		}
 	}
-	whole := strict.ShapeOf[request.UpdateGoal]().Names()
+	whole := strict.ShapeOf[workflow.UpdateGoal]().Names()
 	for _, n := range g.Shape(GoalCompletion).Names() {
 		if !strings.Contains(strings.Join(whole, " ")+" ", n+" ") || n == "lifecycle" {
 			t.Errorf("goal_completion has %s", n)
@@ -183,7 +183,7 @@ func TestPayloadsAreTheRequestsOfTheirCanonicalTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u, ok := e.Control.After.Request.(request.UpdateGoal); !ok || u.Lifecycle == nil || *u.Lifecycle != "completed" || *u.TerminalReason != "done" {
+	if u, ok := e.Control.After.Request.(workflow.UpdateGoal); !ok || u.Lifecycle == nil || *u.Lifecycle != "completed" || *u.TerminalReason != "done" {
 		t.Errorf("%+v", e.Control.After.Request)
 	}
 }
@@ -198,8 +198,8 @@ func TestEnvelopeIsReadWhole(t *testing.T) {
 	}
 	step := "test"
 	want := &Envelope{Record: sess, Ack: []string{msg}, Resolve: &Resolution{msg, "r"}, Context: []string{"mission"}, Control: &Phases{
-		Before: &Mutation{GoalProgress, request.CheckpointGoal{GoalID: "wc_goal_abcdefghijklmnop", ExpectedRevision: 3, CompletedStepIDs: []string{"build"}, CurrentStepID: &step, Summary: "s", IdempotencyKey: "k"}},
-		After:  &Mutation{TodoCompletion, request.CompleteMessage{SessionID: sess, MessageID: msg, Answer: "a", CompletionKey: "c", ExpectedAssignmentFence: "f"}},
+		Before: &Mutation{GoalProgress, workflow.CheckpointGoal{GoalID: "wc_goal_abcdefghijklmnop", ExpectedRevision: 3, CompletedStepIDs: []string{"build"}, CurrentStepID: &step, Summary: "s", IdempotencyKey: "k"}},
+		After:  &Mutation{TodoCompletion, workflow.CompleteMessage{SessionID: sess, MessageID: msg, Answer: "a", CompletionKey: "c", ExpectedAssignmentFence: "f"}},
 	}}
 	if !reflect.DeepEqual(e, want) {
 		t.Errorf("got %+v", e)

@@ -1,8 +1,8 @@
 package envelope
 
 import (
-	"github.com/airlock-host/airlock/host/internal/mcp/request"
 	"github.com/airlock-host/airlock/host/internal/mcp/strict"
+	"github.com/airlock-host/airlock/host/internal/workflow"
 )
 
 // Kind is what a phase of a control envelope does. It is fit for logs and
@@ -71,13 +71,13 @@ type grammar struct {
 
 func newGrammar() grammar {
 	g := grammar{shapes: map[Kind]*strict.Shape{}, read: map[Kind]func(strict.Value) (any, error){}}
-	payload(g, GoalProgress, same[request.CheckpointGoal])
-	payload(g, WakeConsume, same[request.ConsumeWake])
-	payload(g, AttemptHeartbeat, same[request.HeartbeatAttempt])
-	payload(g, SessionContextUpdate, same[request.UpdateContext])
-	payload(g, GoalCompletion, func(c request.GoalCompletion) any { return c.Update() })
-	payload(g, SessionClose, same[request.CloseSession])
-	payload(g, TodoCompletion, same[request.CompleteMessage])
+	payload(g, GoalProgress, same[workflow.CheckpointGoal])
+	payload(g, WakeConsume, same[workflow.ConsumeWake])
+	payload(g, AttemptHeartbeat, same[workflow.Heartbeat])
+	payload(g, SessionContextUpdate, same[workflow.UpdateSessionContext])
+	payload(g, GoalCompletion, func(c workflow.CompleteGoal) any { return c.Update() })
+	payload(g, SessionClose, same[workflow.CloseSession])
+	payload(g, TodoCompletion, same[workflow.CompleteMessage])
 	return g
 }
 
