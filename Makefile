@@ -15,7 +15,7 @@ PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
 GOLANGCI_VERSION := v2.15.0
 GOTESTSUM_VERSION := v1.13.0
 
-PLUGINS := isolation/hostsupervisor:airlock-isolation-host-supervisor isolation/docker:airlock-isolation-docker isolation/qemukvm:airlock-isolation-qemu-kvm runtime/command:airlock-runtime-command revoker/webhook:airlock-revoker-webhook revoker/postgres:airlock-revoker-postgres
+PLUGINS := isolation/hostsupervisor:airlock-isolation-host-supervisor isolation/docker:airlock-isolation-docker isolation/qemukvm:airlock-isolation-qemu-kvm runtime/command:airlock-runtime-command runtime/claudecode:airlock-runtime-claude-code revoker/webhook:airlock-revoker-webhook revoker/postgres:airlock-revoker-postgres
 
 .PHONY: help
 help: ## list the targets

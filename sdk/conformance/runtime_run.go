@@ -337,6 +337,11 @@ func runWaiting(ctx context.Context, k *runtimeKit) error {
 
 func runMany(ctx context.Context, k *runtimeKit) error {
 	const n = 20
+	// A runtime may know better than the exit with code 0, also when it is alone.
+	_, alone, err := k.whole(ctx, &pluginv1.Exit{})
+	if err != nil {
+		return err
+	}
 	var open []*runSession
 	for range n {
 		s, err := k.open(ctx, nil, 0)
@@ -354,7 +359,7 @@ func runMany(ctx context.Context, k *runtimeKit) error {
 		if err != nil {
 			return err
 		}
-		if r != nil && r.GetOk() != (i == 0) {
+		if r != nil && r.GetOk() != (i == 0 && alone.GetOk()) {
 			return fmt.Errorf("of %d sessions at once, the one with code %d has the result %v", n, i, r)
 		}
 	}
