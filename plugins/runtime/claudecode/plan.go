@@ -57,7 +57,28 @@ func (p *claude) Plan(_ context.Context, req *pluginv1.PlanRequest) (*pluginv1.P
 	case len(system) > maxArgument:
 		return nil, plugin.InvalidArgument("completion criteria, intent, append_system_prompt and the workspace's CLAUDE.md (workspace_instructions) have %d bytes together; a command line takes %d. Put the rest into a file of the workspace and name it", len(system), maxArgument)
 	}
-	argv := []string{c.Binary, "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"}
+	plan := &pluginv1.LaunchPlan{
+		Argv: c.argv(session, system), Env: fixedEnv(c.Gateway, c.Env),
+		Boundary: pluginv1.Boundary_BOUNDARY_PROTOCOL,
+		Output:   pluginv1.OutputNeed_OUTPUT_NEED_LINES,
+		OnFull:   pluginv1.OnFull_ON_FULL_BLOCK,
+		Gateways: []string{c.Gateway},
+	}
+	plan.Env["CLAUDE_CODE_MAX_RETRIES"] = strconv.Itoa(c.MaxRetries)
+	if carried != "" {
+		plan.Env[resumeEnv] = carried
+	}
+	if cell := req.GetCell(); c.ManagedSettings && cell.GetUid() != 0 && cell.GetLink() == pluginv1.LinkProtection_LINK_PROTECTION_PROTECTED {
+		plan.Files = append(plan.Files, &pluginv1.PlanFile{Path: managedPath, Content: c.settings(true), Mode: 0o644, RootOwned: true})
+	}
+	return &pluginv1.PlanResponse{Plan: plan}, nil
+}
+
+// argv is the command line of every session, that of the canaries too.
+func (c *compiled) argv(session []string, system string) []string {
+	// Without --await-initialize a resumed session asks again for a call that it
+	// let go before it has read which hooks there are, and passes the first gate by.
+	argv := []string{c.Binary, "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--await-initialize"}
 	argv = append(argv, session...)
 	argv = append(argv, "--permission-mode", "default", "--permission-prompt-tool", "stdio",
 		"--setting-sources", "", "--strict-mcp-config", "--settings", string(c.settings(false)), "--tools", strings.Join(c.Tools, ","))
@@ -74,21 +95,7 @@ func (p *claude) Plan(_ context.Context, req *pluginv1.PlanRequest) (*pluginv1.P
 	if c.MaxBudgetUSD > 0 {
 		argv = append(argv, "--max-budget-usd", strconv.FormatFloat(c.MaxBudgetUSD, 'f', -1, 64))
 	}
-	plan := &pluginv1.LaunchPlan{
-		Argv: argv, Env: fixedEnv(c.Gateway, c.Env),
-		Boundary: pluginv1.Boundary_BOUNDARY_PROTOCOL,
-		Output:   pluginv1.OutputNeed_OUTPUT_NEED_LINES,
-		OnFull:   pluginv1.OnFull_ON_FULL_BLOCK,
-		Gateways: []string{c.Gateway},
-	}
-	plan.Env["CLAUDE_CODE_MAX_RETRIES"] = strconv.Itoa(c.MaxRetries)
-	if carried != "" {
-		plan.Env[resumeEnv] = carried
-	}
-	if cell := req.GetCell(); c.ManagedSettings && cell.GetUid() != 0 && cell.GetLink() == pluginv1.LinkProtection_LINK_PROTECTION_PROTECTED {
-		plan.Files = append(plan.Files, &pluginv1.PlanFile{Path: managedPath, Content: c.settings(true), Mode: 0o644, RootOwned: true})
-	}
-	return &pluginv1.PlanResponse{Plan: plan}, nil
+	return argv
 }
 
 // resumeEnv carries what Run must know of earlier sessions, in the one thing

@@ -52,18 +52,29 @@ func (m *machine) listed(r *response) {
 	if m.st.Ready || m.ruled {
 		return
 	}
-	var got rules
-	if err := json.Unmarshal(r.Response, &got); r.Subtype != "success" || err != nil {
+	if r.Subtype != "success" {
 		m.fatal("Claude Code does not list its permission rules" + gatesHint)
 		return
 	}
-	for _, rule := range got.State.Rules {
-		if rule.Behavior == "ask" && rule.Rule == "*" && rule.Source == "flagSettings" {
-			m.ruled = true
-			return
-		}
+	if m.ruled = asksAlways(r.Response); m.ruled {
+		return
 	}
 	m.fatal(`Claude Code does not have the rule that asks before every call (ask "*")` + gatesHint)
+}
+
+// asksAlways says whether a list of rules has the one that asks before every
+// call, given on the command line.
+func asksAlways(raw json.RawMessage) bool {
+	var got rules
+	if json.Unmarshal(raw, &got) != nil {
+		return false
+	}
+	for _, rule := range got.State.Rules {
+		if rule.Behavior == "ask" && rule.Rule == "*" && rule.Source == "flagSettings" {
+			return true
+		}
+	}
+	return false
 }
 
 // ready gives the prompt, now that both gates are known to stand.
