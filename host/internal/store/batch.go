@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/airlock-host/airlock/host/internal/journal"
@@ -11,9 +12,10 @@ import (
 // batchRequest is a Batch in the queue.
 type batchRequest struct {
 	ticket
-	b     *Batch
-	blobs map[int][]byte // of events whose payload is in a file
-	size  int
+	b      *Batch
+	worked Batch          // b after its Work
+	blobs  map[int][]byte // of events whose payload is in a file
+	size   int
 }
 
 func (r *batchRequest) mayUseReserve() bool { return reserved(r.b.Events) }
@@ -31,6 +33,11 @@ func (r *batchRequest) prepare(s *Store) error {
 		}
 		r.size += len(b.Mission.Data)
 	}
+	return r.prepareEvents(s, b)
+}
+
+// prepareEvents is prepare for the events alone.
+func (r *batchRequest) prepareEvents(s *Store, b *Batch) error {
 	if len(b.Events) > 0 && b.Task == "" {
 		return fmt.Errorf("%w: events without a task", ErrInvalid)
 	}
@@ -82,10 +89,21 @@ var errMismatch = fmt.Errorf("they differ")
 // apply checks the batch against the heads in memory and stages it.
 func (r *batchRequest) apply(w *writer) error {
 	b := r.b
+	var writes []workWrite
+	if b.Work != nil {
+		var err error
+		if writes, err = r.work(w); err != nil {
+			return err
+		}
+		b = &r.worked
+	}
 	if b.Task != "" && (len(b.Events) > 0 || b.Mission != nil) {
 		if err := r.applyTask(w, b); err != nil {
 			return err
 		}
+	}
+	if err := w.writeWork(writes); err != nil {
+		return err
 	}
 	for i := range b.Outbox {
 		if err := w.addOutbox(&b.Outbox[i]); err != nil {
@@ -112,6 +130,20 @@ func (r *batchRequest) apply(w *writer) error {
 		return w.sql.putRuntime.exec(t.staged.no, int64(rs.Generation), int64(rs.Offset), rs.State)
 	}
 	return nil
+}
+
+// work runs the batch's Work on a copy of the batch.
+func (r *batchRequest) work(w *writer) (writes []workWrite, err error) {
+	r.worked, r.blobs = *r.b, nil
+	b := &r.worked
+	b.Events, b.Outbox = slices.Clip(b.Events), slices.Clip(b.Outbox)
+	if writes, err = w.work(b); err != nil {
+		return nil, err
+	}
+	if b.Mission != nil && b.Mission.MissionID != b.Task {
+		return nil, fmt.Errorf("%w: the mission row of %q in a batch of %q", ErrInvalid, b.Mission.MissionID, b.Task)
+	}
+	return writes, r.prepareEvents(w.s, b)
 }
 
 func (r *batchRequest) applyTask(w *writer, b *Batch) error {

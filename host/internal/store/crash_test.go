@@ -198,11 +198,14 @@ func TestAFailureAtAnyPointFailsClosed(t *testing.T) {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			var on atomic.Bool
+			var on, armed atomic.Bool // armed: the batch before has been through all points
 			s := open(t, dir, func(o *store.Options) {
 				o.BlobOver = 150
 				o.Hook = func(at store.Point) error {
-					if at == p && on.Load() {
+					if on.Load() && (at == store.PointQueued || at == store.PointBlobWritten) {
+						armed.Store(true)
+					}
+					if at == p && armed.Load() {
 						return broken
 					}
 					return nil

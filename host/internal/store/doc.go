@@ -1,5 +1,5 @@
 // Package store is the durable store: journal, projections and outbox in one
-// SQLite file. It imports journal and no other part of the host.
+// SQLite file. It imports journal and workflow and no other part of the host.
 //
 // The one idea: many callers, one writer, one fsync. Commit puts a batch into
 // the writer's queue and waits; the writer takes everything that is queued,

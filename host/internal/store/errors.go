@@ -22,6 +22,9 @@ var (
 	// host is started again. Whether the batch in hand became durable is not
 	// known; reads do not show it.
 	ErrPoisoned = errors.New("the store had an I/O error and takes no more commits")
+	// ErrUncertain: it is ErrPoisoned, and the batch in hand was at its commit: it
+	// may be there after the next start.
+	ErrUncertain = errors.New("whether the batch became durable is not known")
 	// ErrClosed: the store is closed.
 	ErrClosed = errors.New("the store is closed")
 	// ErrSchema: the file was written by a newer program, or is not ours.
@@ -75,5 +78,8 @@ func isBatchs(err error) bool {
 	case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
 		return true
 	}
-	return false
+	return errors.Is(err, errHalfWritten)
 }
+
+// errHalfWritten: a batch failed after it had begun to write.
+var errHalfWritten = fmt.Errorf("%w: a row that it changes is not there", ErrInvalid)

@@ -12,6 +12,9 @@ func (o Options) WithMigrations(scripts ...string) Options {
 // Schema1 is the first version's script.
 const Schema1 = schema1
 
+// Schema2 is the second version's script.
+const Schema2 = schema2
+
 // WithCache opens with a writer that remembers few tasks.
 func (o Options) WithCache(tasks int) Options {
 	o.cacheMax = tasks

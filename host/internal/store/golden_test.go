@@ -10,6 +10,7 @@ import (
 	"github.com/airlock-host/airlock/host/internal/heads"
 	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/store"
+	"github.com/airlock-host/airlock/host/internal/workflow"
 )
 
 // goldenEnv set: the newest golden directory is written anew. Only before the
@@ -21,6 +22,7 @@ type expected struct {
 	Heads   []journal.Head
 	Pending int
 	Cells   int
+	Work    string `json:",omitempty"` // the task that has a workflow
 }
 
 // TestStateOfEveryReleaseOpens keeps a directory for each schema version that
@@ -28,7 +30,7 @@ type expected struct {
 func TestStateOfEveryReleaseOpens(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(goldenEnv) != "" {
-		writeGolden(t, filepath.Join("testdata", "v1"))
+		writeGolden(t, filepath.Join("testdata", "v2"))
 	}
 	dirs, err := filepath.Glob(filepath.Join("testdata", "v*"))
 	if err != nil || len(dirs) == 0 {
@@ -71,6 +73,9 @@ func TestStateOfEveryReleaseOpens(t *testing.T) {
 			if cells, err := s.Cells(ctx); err != nil || len(cells) != want.Cells {
 				t.Fatalf("%d cells, %v", len(cells), err)
 			}
+			if want.Work != "" {
+				checkGoldenWork(t, s, workflow.Owner(want.Work))
+			}
 			w := newWorkload(want.Heads[0].TaskID)
 			w.head, w.n = want.Heads[0], 1000
 			commit(t, s, w.next(time.Now()))
@@ -100,6 +105,8 @@ func writeGolden(t *testing.T, to string) {
 		want.Pending += 4
 		want.Cells++
 	}
+	want.Work = "running-1"
+	goldenWork(t, s, workflow.Owner(want.Work))
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/airlock-host/airlock/host/internal/journal"
+	"github.com/airlock-host/airlock/host/internal/workflow"
 )
 
 // Batch is what one caller commits atomically: events of one task and the
@@ -27,6 +28,13 @@ type Batch struct {
 	DropCells []string
 	// RuntimeState replaces the mission's runtime checkpoint.
 	RuntimeState *RuntimeState
+	// Work reads and changes rows of the workflow inside of the transaction, after
+	// the batches before it. It may add to Events, Mission and Outbox of the batch
+	// that it is given, for facts that follow from what it finds. It runs in the
+	// writer and may run again from the start, with the batch as it was, so it uses
+	// nothing but its arguments and memory that it sets anew. Its error refuses the
+	// batch as it is.
+	Work func(tx workflow.Tx, b *Batch) error
 }
 
 // MissionRow is the projection of one mission: the reducer's state as JSON and

@@ -19,7 +19,7 @@ type migration struct{ script string }
 // migrations are all schema versions, the first is version 1. A script never
 // changes once it was released: a new version is a new entry. Events are never
 // migrated; their payloads carry "v".
-func migrations() []migration { return []migration{{schema1}} }
+func migrations() []migration { return []migration{{schema1}, {schema2}} }
 
 // schema1. tasks holds a task and, where it is a mission, its row: one row per
 // task that is rewritten with each commit. no is the order in which tasks came.

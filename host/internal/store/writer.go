@@ -33,8 +33,9 @@ type writer struct {
 	nextNo, nextEvent    int64
 	nextOutbox, outboxTo int64 // ids up to outboxTo are ours to give
 
-	sql statements
-	tx  transaction
+	sql   statements
+	works map[string]*stmt // statements of the workflow, by their text
+	tx    transaction
 
 	pages   int // written since the last checkpoint
 	written sqlite.DBStatus
@@ -62,6 +63,7 @@ type dropped struct{ no, n int64 }
 func newWriter(s *Store, c *conn) (*writer, error) {
 	w := &writer{s: s, c: c, done: make(chan struct{})}
 	w.q.wake = make(chan struct{}, 1)
+	w.works = map[string]*stmt{}
 	w.cache = cache{tasks: map[string]*task{}, max: s.opts.cacheMax}
 	w.written, _ = c.dc.(sqlite.DBStatus)
 	if err := w.sql.prepare(c); err != nil {
@@ -198,9 +200,18 @@ func (w *writer) group(group []request) {
 		}
 	}
 	if err != nil {
-		refuse(group, w.s.poisonBy(err), nil)
+		poison := w.s.poisonBy(err)
+		if errors.As(err, new(commitError)) {
+			poison = fmt.Errorf("%w: %w", ErrUncertain, poison)
+		}
+		refuse(group, poison, nil)
 	}
 }
+
+// commitError is an error at or after the commit point.
+type commitError struct{ error }
+
+func (e commitError) Unwrap() error { return e.error }
 
 // refuse answers requests with an error, but for those that keep names.
 func refuse(group []request, err error, keep func(request) bool) (kept []request) {
@@ -240,7 +251,7 @@ func (w *writer) transact(group []request, apart bool) (err error) {
 			if t.err, err = w.applyApart(r); err != nil {
 				return err
 			}
-		} else if t.err = r.apply(w); code(t.err) != 0 {
+		} else if t.err = r.apply(w); code(t.err) != 0 || isBatchs(t.err) {
 			return t.err
 		}
 	}
@@ -251,11 +262,14 @@ func (w *writer) transact(group []request, apart bool) (err error) {
 		return err
 	}
 	if err := w.sql.commit.exec(); err != nil {
-		return err
+		return commitError{err}
 	}
 	hooked := w.s.at(PointCommitted)
 	w.committed()
-	return errors.Join(hooked, w.s.at(PointPublished))
+	if err := errors.Join(hooked, w.s.at(PointPublished)); err != nil {
+		return commitError{err}
+	}
+	return nil
 }
 
 // applyApart applies a request inside a savepoint. own is the request's error,

@@ -53,10 +53,11 @@ type NewCall struct {
 // Call is a composite call while it runs. Its fields are not to be changed;
 // one goroutine uses it at a time.
 type Call struct {
-	ID  string // wc_inv_…
-	new NewCall
-	who Owner
-	row invocation
+	ID     string // wc_inv_…
+	owner  Owner
+	first  invocation // as it was opened, for readers
+	row    invocation
+	stored bool // the row is in the store
 }
 
 // CallOutcome answers get_invocation_outcome.

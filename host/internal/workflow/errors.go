@@ -30,9 +30,15 @@ type Error struct {
 	// assignment_stale. It belongs into a standalone answer and never into a
 	// projection.
 	Assignment *Assignment
+
+	cause error
 }
 
 func (e *Error) Error() string { return e.Kind + ": " + e.Message }
+
+// Unwrap gives the store's error behind it, for the operator; it is not for the
+// caller.
+func (e *Error) Unwrap() error { return e.cause }
 
 // KindOf gives an error's kind, empty when it is none of this package's.
 func KindOf(err error) string {

@@ -20,6 +20,9 @@ type Caller struct {
 	// authorized to use (see Service.Recorder). It is the author of messages.
 	// Empty: none.
 	Session string
+	// Invocation is the governed invocation that the call itself is; it does not
+	// keep its own finish_coding_task from being answered. Empty: none.
+	Invocation string
 	// Call is the composite call that the method is a phase of; nil: none. What
 	// came of the phase is then recorded in the same transaction as its effect.
 	Call *Call

@@ -308,7 +308,8 @@ type FinishFacts struct {
 	UnknownInvocations int `json:"unknown_invocations"`
 	RunningJobs        int `json:"running_jobs"`
 	FailedAttempts     int `json:"failed_attempts"`
-	ExpiredAttempts    int `json:"expired_attempts"` // a warning only
-	UnfinishedSteps    int `json:"unfinished_steps"` // of the mission's goal; a warning only
-	UncheckedOutputs   int `json:"unchecked_outputs"`
+	ExpiredAttempts    int `json:"expired_attempts"`  // a warning only
+	UnfinishedSteps    int `json:"unfinished_steps"`  // of the mission's goal; a warning only
+	UnknownReads       int `json:"unknown_reads"`     // calls without effect beyond the store; a warning only
+	UncheckedOutputs   int `json:"unchecked_outputs"` // declared, and not looked at here; a warning only
 }

@@ -6,7 +6,8 @@ import "context"
 // isolation is the service's: what the caller's owner does not have is not
 // found. Scopes and permissions are the caller's business.
 //
-// Every error is an *Error. A method that answers without one is durable. Once
+// Every error is an *Error. Beside the kinds of each group there is
+// mission_not_running, of every mutation. A method that answers without one is durable. Once
 // a command was handed to the store it is carried through even if ctx ends; an
 // Error with Unknown then says that nobody knows.
 type Service interface {
@@ -73,7 +74,7 @@ type Goals interface {
 // agent_task_execution_outcome_unknown, agent_task_attempt_stale,
 // agent_task_active_turn_proof_invalid, agent_task_capacity_exceeded,
 // goal_not_found, goal_terminal, goal_correlation_capacity_exceeded,
-// goal_agent_task_fanout_capacity_exceeded, unknown_session_id; of wakes
+// unknown_session_id, mission_context_not_found; of wakes
 // invalid_endpoint_id, invalid_controller_generation, invalid_wake_id,
 // invalid_wake_consume_token, endpoint_not_found, endpoint_detached,
 // endpoint_expired, endpoint_generation_stale, wake_not_found,
@@ -98,7 +99,7 @@ type Tasks interface {
 // session_message_not_open, session_message_is_todo, delivery_key_conflict,
 // invalid_delivery_key, invalid_completion_key, invalid_assignment_fence,
 // assignment_too_large, assignment_stale, idempotency_conflict,
-// already_completed, already_resolved, session_message_capacity_exceeded,
+// already_completed, session_message_capacity_exceeded,
 // identity_allocation_exhausted, session_store_unavailable and, where the commit
 // of a completion was cut off, completion_persistence_uncertain.
 type Sessions interface {
