@@ -55,6 +55,7 @@ restart; the log says which. A configuration with an error changes nothing.`,
 			load := func() (*config.Config, hcl.Diagnostics) { return config.Load(path, config.Options{}) }
 			return Run(ctx, Options{Config: cfg, CellAgent: cellAgent, Log: log, Load: load, Path: path, Hangup: hangup, Up: func(a Addresses) {
 				log.Info("airlock is up", "rest", a.REST, "ws", a.WS, "operator_socket", a.Socket)
+				tellSystemd(ctx, a.Socket, log)
 			}})
 		},
 	}
