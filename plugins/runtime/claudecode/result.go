@@ -102,10 +102,12 @@ func (e *ending) trouble() string {
 		return "the agent used up its budget (max_budget_usd of the runtime)"
 	case strings.HasPrefix(e.Terminal, "aborted"):
 		return "the agent was interrupted"
+	case e.fromGateway() && e.overBudget():
+		return "the gateway let no more through: the mission's budget is used up" + said
+	case e.fromGateway():
+		return "the gateway refused a model call" + said
 	case e.Status == 401 || e.Status == 403:
 		return fmt.Sprintf("the model API refused the credential (%d); look at the header block of the gateway%s", e.Status, said)
-	case e.Status == 402:
-		return "the gateway let no more through: the mission's budget is used up" + said
 	case e.Status == 404:
 		return "the model API does not know the model or the path (404); look at model and at the gateway's upstream" + said
 	case e.Status == 400 || e.Status == 413 || e.Status == 422:
@@ -125,10 +127,17 @@ func (e *ending) trouble() string {
 	}
 }
 
+// fromGateway: the answer was the host's own, not the model API's.
+func (e *ending) fromGateway() bool { return e.Status != 0 && strings.Contains(e.Text, "airlock: ") }
+
+func (e *ending) overBudget() bool {
+	return e.Status == 403 && e.fromGateway() && strings.Contains(e.Text, "budget")
+}
+
 // reason is the word of the contract.
 func (e *ending) reason() string {
 	switch {
-	case e.Terminal == "max_turns", e.Terminal == "budget_exhausted", e.Status == 402,
+	case e.Terminal == "max_turns", e.Terminal == "budget_exhausted", e.overBudget(),
 		e.Subtype == "error_max_turns", e.Subtype == "error_max_budget_usd":
 		return reasonBudget
 	default:
