@@ -141,6 +141,27 @@ func TestModelCallsAreMadeWithTheHostsKeyAndCounted(t *testing.T) {
 	}
 }
 
+func TestStatusSaysWhichModelHadNoPriceOfItsOwn(t *testing.T) {
+	t.Parallel()
+	upstream := listenHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"type":"message","model":"new-model","content":[],"usage":{"input_tokens":1000,"output_tokens":100}}`)
+	})
+	s := withModel(t, upstream, "")
+	s.extra = strings.Replace(s.extra, `price "m"`, `price "*"`, 1)
+	r := newRig(t, s)
+	r.dispatch("m1", r.armed(`$P call model "$AIRLOCK_GATEWAY_MODEL_1_URL" '{"model":"new-model","max_tokens":100}'`))
+	r.reaches("m1", "done")
+	if v := r.view("m1"); v.CostUSD != 0.0045 {
+		t.Errorf("mission %+v", v)
+	}
+	var ready struct{ Prices []string }
+	r.call("GET", "/readyz", nil, &ready)
+	if got := strings.Join(ready.Prices, "\n"); got != `gateway "model-1": model "new-model" has no price of its own; the price "*" is used` {
+		t.Errorf("status says %q", got)
+	}
+}
+
 func TestAnotherCellsGatewayIsOutOfReach(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64

@@ -109,6 +109,9 @@ type Readiness struct {
 	// Trouble is what an operator must know since the start, each with what it
 	// means and what to do. It does not make the host unready.
 	Trouble []string `json:"trouble,omitempty"`
+	// Prices are the models whose calls were not counted at a price of their
+	// own, each with what was done instead.
+	Prices []string `json:"prices,omitempty"`
 	// Heads is why trusted heads cannot be written now; empty: they can. It does
 	// not make the host unready.
 	Heads string `json:"heads,omitempty"`

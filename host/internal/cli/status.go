@@ -166,6 +166,7 @@ func (st *hostStatus) show(w io.Writer, where string, columns int) error {
 		Run     string   `json:"run_dir"`
 		Heads   string   `json:"heads"`
 		Trouble []string `json:"trouble"`
+		Prices  []string `json:"prices"`
 	}
 	var agents []agent
 	var plugins []plugin
@@ -198,6 +199,9 @@ func (st *hostStatus) show(w io.Writer, where string, columns int) error {
 	line(w, "heads", ready.Heads)
 	for _, t := range ready.Trouble {
 		line(w, "TROUBLE", t)
+	}
+	for _, p := range ready.Prices {
+		line(w, "price", p)
 	}
 	switch {
 	case !orc.Configured:

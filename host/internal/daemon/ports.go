@@ -67,6 +67,9 @@ func (h *host) ready() api.Readiness {
 	if why := h.now.refused.Load(); why != nil {
 		r.Trouble = append(r.Trouble, *why)
 	}
+	if h.dialer != nil {
+		r.Prices = h.dialer.gateway.Prices()
+	}
 	if refs := h.now.draining.Load(); refs != nil && len(*refs) > 0 {
 		r.Trouble = append(r.Trouble, "not in the configuration any more, and kept until the missions and cells that use it are gone: "+strings.Join(*refs, ", "))
 	}

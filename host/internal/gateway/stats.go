@@ -1,7 +1,10 @@
 package gateway
 
 import (
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -51,6 +54,27 @@ func (g *Gateway) Stats() Stats {
 	s.Tokens, s.CostMicro = maps.Clone(s.Tokens), maps.Clone(s.CostMicro)
 	s.DefaultPriced, s.Unpriced = maps.Clone(s.DefaultPriced), maps.Clone(s.Unpriced)
 	return s
+}
+
+// Prices says, sorted, which models had no price of their own: what the host's
+// status shows.
+func (g *Gateway) Prices() []string {
+	s := g.Stats()
+	var out []string
+	for key := range s.DefaultPriced {
+		out = append(out, worded(key)+` has no price of its own; the price "*" is used`)
+	}
+	for key := range s.Unpriced {
+		out = append(out, worded(key)+" has no price: its calls count as costing nothing")
+	}
+	slices.Sort(out)
+	return out
+}
+
+// worded is a key of DefaultPriced. A model's name comes from an upstream.
+func worded(key string) string {
+	api, model, _ := strings.Cut(key, " ")
+	return fmt.Sprintf("gateway %q: model %q", api, model)
 }
 
 func (g *Gateway) passed(what string) {
