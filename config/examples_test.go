@@ -9,10 +9,10 @@ import (
 
 func TestExamplesAreValidAndFormatted(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"../examples/configs/questions.hcl", "../examples/configs/several-files"} {
+	for _, path := range []string{"../examples/configs/questions.hcl", "../examples/configs/claude.hcl", "../examples/configs/several-files"} {
 		opts := testOptions()
 		opts.LookupEnv = func(n string) (string, bool) {
-			v, ok := map[string]string{"AIRLOCK_DASHBOARD_TOKEN": goodToken}[n]
+			v, ok := map[string]string{"AIRLOCK_DASHBOARD_TOKEN": goodToken, "ANTHROPIC_API_KEY": goodToken}[n]
 			return v, ok
 		}
 		if _, diags := Load(path, opts); len(diags) != 0 {

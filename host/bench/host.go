@@ -47,7 +47,7 @@ func newRig(b *bench, agents string) (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{b: b, dir: dir, watch: newWatch(), warm: strings.Contains(agents, warmLine)}
+	r := &rig{b: b, dir: dir, watch: newWatch(), warm: warmSetting.MatchString(agents)}
 	r.orc = orchestrator.New(orchestrator.Options{AllowAgentID: true, Hooks: r.watch.hooks()})
 	if err = errors.Join(r.orc.Start("127.0.0.1:0"), os.Chmod(dir, 0o711)); err == nil {
 		r.conf, err = writeConfig(dir, b.bin, r.orc.URL(), agents)

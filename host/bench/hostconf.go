@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -67,13 +68,16 @@ const (
 	warmLine  = "warm = 4"
 )
 
+// warmSetting is an agent block's line about warm cells.
+var warmSetting = regexp.MustCompile(`(?m)^ *warm += [0-9]+$`)
+
 // wantNoWarmCells takes them out of a configuration.
 func wantNoWarmCells(conf string) error {
 	text, err := os.ReadFile(conf)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(conf, bytes.ReplaceAll(text, []byte(warmLine), nil), 0o600)
+	return os.WriteFile(conf, warmSetting.ReplaceAll(text, nil), 0o600)
 }
 
 // agentBlock is an agent block with further lines.
