@@ -38,6 +38,10 @@ build: ## build airlock, the cell agent and the plugins into bin/
 run: build ## run examples/missions/hello.json on a host with its own embedded orchestrator
 	bin/airlock dev --once examples/missions/hello.json
 
+.PHONY: man
+man: build ## write the manual pages into dist/man
+	bin/airlock man dist/man
+
 .PHONY: demo
 RECORD ?=
 demo: build ## tell the refund story of a governed agent against a real host (RECORD=FILE writes its lifecycle)

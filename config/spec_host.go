@@ -90,6 +90,6 @@ func telemetrySpec() *blockSpec {
 	return &blockSpec{name: "telemetry", doc: "What is measured, and who may read it.", attrs: []attrSpec{
 		{name: "prometheus", typ: boolean(), def: "true", doc: "Serve /metrics."},
 		{name: "metrics_open", typ: boolean(), def: "false", doc: "/metrics needs no credential."},
-		{name: "otlp_endpoint", typ: str("URL", orEmpty(httpURL)), def: `""`, doc: "Where traces go. Empty: nowhere."},
+		{name: "otlp_endpoint", typ: str("URL", orEmpty(httpURL)), def: `""`, doc: "OTLP receiver that traces of missions are sent to over HTTP, such as http://127.0.0.1:4318; /v1/traces is added where it has no path. Empty: nowhere."},
 	}}
 }

@@ -22,7 +22,6 @@ func unenforcedRows() []unenforcedRow {
 		{"agent", "checkpoint", "on-suspend", "cells are not checkpointed; they stay alive over a planned restart"},
 		{"orchestrator", "sandbox_hitl", "", "answers need an operator's token"},
 		{"retention", "", "", "nothing is archived or removed"},
-		{"telemetry", "otlp_endpoint", "", "no traces are sent"},
 	}
 }
 

@@ -2,16 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	shared "github.com/airlock-host/airlock/host/internal/figure"
 )
 
 // bench is one run of the program.
@@ -32,48 +32,14 @@ func (b *bench) rounds(n, short int) int {
 	return n
 }
 
-// result is one line of the output.
-type result struct {
-	Figure   string   `json:"figure"`
-	Value    float64  `json:"value"`
-	Unit     string   `json:"unit"`
-	Baseline *float64 `json:"baseline,omitempty"` // in the same unit, of the same run
-	Ratio    *float64 `json:"ratio,omitempty"`    // value to baseline
-	N        int      `json:"n"`                  // samples behind the value
-	Spread   float64  `json:"spread"`             // (p75 - p25) / median of samples, or of the value over slices of the run
-}
-
 // emit prints a figure if it is wanted. A baseline of 0 is none.
 func (b *bench) emit(figure, unit string, value, baseline float64, n int, spread float64) {
 	if !b.wanted(figure) {
 		return
 	}
-	r := result{Figure: figure, Value: round(value), Unit: unit, N: n, Spread: round(spread)}
-	if baseline > 0 {
-		base, ratio := round(baseline), round(value/baseline)
-		r.Baseline, r.Ratio = &base, &ratio
+	if err := shared.Of(figure, unit, value, baseline, n, spread).Write(b.out); err != nil {
+		b.note("%v", err)
 	}
-	text, err := json.Marshal(r)
-	if err != nil { // a NaN: nothing was measured
-		b.note("%s cannot be printed: %v", figure, err)
-		return
-	}
-	fmt.Fprintf(b.out, "%s\n", text)
-}
-
-// round keeps four significant digits or so.
-func round(v float64) float64 {
-	scale := 10000.0
-	switch {
-	case v >= 1000 || v <= -1000:
-		scale = 1
-	case v >= 10 || v <= -10:
-		scale = 100
-	}
-	if v < 0 {
-		return float64(int64(v*scale-0.5)) / scale
-	}
-	return float64(int64(v*scale+0.5)) / scale
 }
 
 // note is for people.
@@ -97,38 +63,9 @@ func (b *bench) describeMachine() {
 		strings.TrimSpace(string(release)), kind, strings.TrimSpace(string(load)), runtime.Version())
 }
 
-// percentile of samples, p from 0 to 1; 0 without samples. It sorts a copy.
-func percentile(samples []float64, p float64) float64 {
-	if len(samples) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(samples))
-	return s[min(int(p*float64(len(s))), len(s)-1)]
-}
-
-func median(samples []float64) float64 { return percentile(samples, 0.5) }
-
-// spread is the interquartile range relative to the median.
-func spread(samples []float64) float64 {
-	m := median(samples)
-	if m == 0 {
-		return 0
-	}
-	return (percentile(samples, 0.75) - percentile(samples, 0.25)) / m
-}
-
-// sliced is the percentile of each of ten slices of a run, for the spread of a
-// figure that is not a median.
-func sliced(samples []float64, p float64) []float64 {
-	var out []float64
-	size := max(len(samples)/10, 1)
-	for part := range slices.Chunk(samples, size) {
-		if len(part) == size {
-			out = append(out, percentile(part, p))
-		}
-	}
-	return out
-}
-
-// ms is a duration in milliseconds.
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+// The arithmetic is shared with `airlock bench`.
+func percentile(samples []float64, p float64) float64 { return shared.Percentile(samples, p) }
+func median(samples []float64) float64                { return shared.Median(samples) }
+func spread(samples []float64) float64                { return shared.Spread(samples) }
+func sliced(samples []float64, p float64) []float64   { return shared.Sliced(samples, p) }
+func ms(d time.Duration) float64                      { return shared.MS(d) }

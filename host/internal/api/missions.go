@@ -144,19 +144,7 @@ type dispatched struct {
 }
 
 func (s *Server) dispatchMission(w http.ResponseWriter, r *http.Request, op *Operator) error {
-	var b dispatchBody
-	err := s.readBody(w, r, false,
-		member{"mission_id", &b.MissionID, false}, member{"agent_id", &b.AgentID, false},
-		member{"objective", &b.Objective, true}, member{"completion", &b.Completion, false},
-		member{"session_id", &b.SessionID, false}, member{"long_running", &b.LongRunning, false},
-		member{"capabilities", &b.Capabilities, false}, member{"metadata", &b.Metadata, false})
-	if err != nil {
-		return err
-	}
-	if err := b.check(op); err != nil {
-		return err
-	}
-	d, err := b.dispatch()
+	d, err := s.readDispatch(w, r, op)
 	if err != nil {
 		return err
 	}
@@ -171,6 +159,52 @@ func (s *Server) dispatchMission(w http.ResponseWriter, r *http.Request, op *Ope
 		}
 	}
 	return writeJSON(w, http.StatusAccepted, dispatched{a.MissionID, a.MissionID, a.EstimatedStart, a.Duplicate, a.Differs})
+}
+
+// planned is the answer of POST /api/v1/missions/plan.
+type planned struct {
+	engine.Plan
+	// Refusal is the problem that the dispatch would be answered with; null: none.
+	Refusal *problem `json:"refusal"`
+}
+
+// planMission says what a dispatch would come to. It is 200 for one that would
+// be refused too: that is the answer.
+func (s *Server) planMission(w http.ResponseWriter, r *http.Request, op *Operator) error {
+	d, err := s.readDispatch(w, r, op)
+	if err != nil {
+		return err
+	}
+	p, err := s.opts.Engine.Plan(r.Context(), d)
+	if err != nil {
+		return err
+	}
+	if p.Agent != "" && !op.MaySee(p.Agent) {
+		return coded(http.StatusConflict, "id_taken", "mission_id is in use")
+	}
+	p.Others = slices.DeleteFunc(p.Others, func(o engine.Passed) bool { return !op.MaySee(o.Agent) })
+	out := planned{Plan: p}
+	if p.Refusal != nil {
+		out.Refusal = refusalProblem(p.Refusal)
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+// readDispatch reads the body of a dispatch.
+func (s *Server) readDispatch(w http.ResponseWriter, r *http.Request, op *Operator) (engine.Dispatch, error) {
+	var b dispatchBody
+	err := s.readBody(w, r, false,
+		member{"mission_id", &b.MissionID, false}, member{"agent_id", &b.AgentID, false},
+		member{"objective", &b.Objective, true}, member{"completion", &b.Completion, false},
+		member{"session_id", &b.SessionID, false}, member{"long_running", &b.LongRunning, false},
+		member{"capabilities", &b.Capabilities, false}, member{"metadata", &b.Metadata, false})
+	if err != nil {
+		return engine.Dispatch{}, err
+	}
+	if err := b.check(op); err != nil {
+		return engine.Dispatch{}, err
+	}
+	return b.dispatch()
 }
 
 // check refuses what no agent could mend, and puts a restricted operator's

@@ -22,6 +22,8 @@ import (
 type Engine interface {
 	Tasks
 	Accept(ctx context.Context, d engine.Dispatch) (engine.Accepted, error)
+	// Plan says what Accept would do, and changes nothing.
+	Plan(ctx context.Context, d engine.Dispatch) (engine.Plan, error)
 	Pause(ctx context.Context, missionID, actor, reason string) error
 	Resume(ctx context.Context, missionID, actor, reason string) error
 	Restart(ctx context.Context, missionID, actor string) error

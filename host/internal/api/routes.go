@@ -38,6 +38,7 @@ func (s *Server) Routes() []Route {
 
 		{Method: get, Path: "/api/v1/missions", Needs: NeedViewer, handle: s.listMissions},
 		{Method: post, Path: "/api/v1/missions", Needs: NeedOperator, handle: s.dispatchMission},
+		{Method: post, Path: "/api/v1/missions/plan", Needs: NeedViewer, handle: s.planMission},
 		{Method: get, Path: "/api/v1/missions/{id}", Needs: NeedViewer, handle: s.showMission},
 		{Method: get, Path: "/api/v1/missions/{id}/files", Needs: NeedViewer, Stream: true, handle: s.missionFiles},
 		{Method: post, Path: "/api/v1/missions/{id}/pause", Needs: NeedOperator, handle: s.pauseMission},

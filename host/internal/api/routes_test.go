@@ -15,6 +15,7 @@ import (
 // bodies make requests that a handler takes, where it wants a body.
 var bodies = map[string]string{
 	"POST /api/v1/missions":                               `{"objective":"x"}`,
+	"POST /api/v1/missions/plan":                          `{"objective":"x","agent_id":"agent-01"}`,
 	"POST /api/v1/hitl/{id}/respond":                      `{"text":"yes"}`,
 	"POST /tasks/{id}/control":                            `{"action":"pause"}`,
 	"POST /tasks":                                         `{"objective":"x"}`,

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -99,7 +101,49 @@ func (a *app) waitingTask(ctx context.Context, c *client, task, decision string)
 			return q.MissionID, nil
 		}
 	}
+	if task := c.decided(ctx, decision); task != "" {
+		return task, nil // which says what became of it
+	}
 	return "", failf(ExitNotFound, "no call waits under %q: it was answered or has gone on; airlock hitl list shows what waits, and --task TASK asks that task what became of it", decision)
+}
+
+// searched is how many of the newest missions are searched for a decision that
+// does not wait any more, and searchTime how long.
+const (
+	searched   = 50
+	searchTime = 10 * time.Second
+)
+
+// decided finds the task that a decision belongs to which does not wait any
+// more; empty: none of the newest.
+func (c *client) decided(ctx context.Context, decision string) string {
+	ctx, cancel := context.WithTimeout(ctx, searchTime)
+	defer cancel()
+	list, err := c.missions(ctx, url.Values{}, searched)
+	if err != nil {
+		return ""
+	}
+	for _, raw := range list.Missions {
+		var m mission
+		if json.Unmarshal(raw, &m) != nil {
+			continue
+		}
+		found := false
+		_ = c.pages(ctx, m.MissionID, 0, func(ev event) error {
+			var p struct {
+				DecisionID string `json:"decision_id"`
+			}
+			if ev.Kind == "decision" && json.Unmarshal(ev.Payload, &p) == nil && p.DecisionID == decision {
+				found = true
+				return errEnough
+			}
+			return nil
+		})
+		if found {
+			return m.MissionID
+		}
+	}
+	return ""
 }
 
 func readIntent(in io.Reader, file string) (json.RawMessage, error) {

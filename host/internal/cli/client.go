@@ -261,6 +261,7 @@ func (c *client) refused(resp *http.Response) error {
 		p.Error = http.StatusText(resp.StatusCode)
 	}
 	p.Error = printable(p.Error)
+	code := exitOf(resp.StatusCode)
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
 		if c.token == "" {
@@ -268,15 +269,27 @@ func (c *client) refused(resp *http.Response) error {
 		}
 		return failf(ExitNotAllowed, "%s does not take this token: %s", c.where, p.Error)
 	case http.StatusForbidden, http.StatusTooManyRequests:
-		return failf(ExitNotAllowed, "not allowed: %s", p.Error)
+		return failf(code, "not allowed: %s", p.Error)
+	}
+	if code == ExitFailed {
+		return failf(code, "%s (status %d)", p.Error, resp.StatusCode)
+	}
+	return failf(code, "%s", p.Error)
+}
+
+// exitOf is the exit code that a status of the host stands for.
+func exitOf(status int) int {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return ExitNotAllowed
 	case http.StatusNotFound:
-		return failf(ExitNotFound, "%s", p.Error)
+		return ExitNotFound
 	case http.StatusConflict:
-		return failf(ExitConflict, "%s", p.Error)
+		return ExitConflict
 	case http.StatusGatewayTimeout:
-		return failf(ExitTimedOut, "%s", p.Error)
+		return ExitTimedOut
 	default:
-		return failf(ExitFailed, "%s (status %d)", p.Error, resp.StatusCode)
+		return ExitFailed
 	}
 }
 

@@ -22,7 +22,7 @@ func TestMissionsFromDispatchToTheEnd(t *testing.T) {
 		t.Errorf("dispatch printed %q", got.out)
 	}
 	sh.run("mission", "dispatch", "echo hello", "--id", "a/../b", "--agent", "agent-01").want(t, 0).has(t, "nothing was started")
-	sh.run("mission", "dispatch", "other", "--id", "a/../b").want(t, 0).has(t, "something else")
+	sh.run("mission", "dispatch", "other", "--id", "a/../b").want(t, ExitConflict).has(t, "something else")
 	for _, id := range []string{".", "..", strings.Repeat("😀", 300)} {
 		sh.run("mission", "dispatch", "x", "--id", id).want(t, 0)
 		if got := sh.run("mission", "show", id, "--json").want(t, 0).object(t); got["mission_id"] != id {

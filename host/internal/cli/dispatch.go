@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // dispatchFlags are those of `mission dispatch`.
@@ -33,12 +34,7 @@ missions that are started here.`,
 	}
 	asJSON := jsonFlag(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.id, "id", "", "mission id (default: the host makes one); the same again starts nothing")
-	f.StringVar(&o.agent, "agent", "", "agent block to use (default: the first that fits)")
-	f.StringVar(&o.completion, "completion", "", "when it counts as done, in words")
-	f.StringSliceVar(&o.capabilities, "capability", nil, "what the agent must provide, e.g. isolation:vm")
-	f.StringVar(&o.metadata, "metadata", "", "file with a JSON object that goes along")
-	f.StringVarP(&o.file, "file", "f", "", "JSON file with the whole dispatch (- = standard input); flags win")
+	o.bodyFlags(f)
 	f.BoolVar(&o.wait, "wait", false, "come back when it has ended: 0 if it is done, else 1")
 	f.BoolVar(&o.follow, "follow", false, "print its output until it has ended; the exit code as with --wait")
 	f.DurationVar(&o.timeout, "timeout", 0, "with --wait or --follow: how long at most (then exit code 5; the mission goes on)")
@@ -65,7 +61,7 @@ missions that are started here.`,
 			return err
 		}
 		if answer.Differs {
-			fmt.Fprintln(cmd.ErrOrStderr(), "the mission was asked for with something else before; that one goes on")
+			return failf(ExitConflict, "mission %q was asked for with something else before; that one goes on, and nothing was started", printable(answer.MissionID))
 		} else if answer.Duplicate {
 			fmt.Fprintln(cmd.ErrOrStderr(), "the mission was known already; nothing was started")
 		}
@@ -84,6 +80,16 @@ missions that are started here.`,
 		return o.await(cmd, c, answer.MissionID, *asJSON)
 	}
 	return cmd
+}
+
+// bodyFlags are those that make the dispatch.
+func (o *dispatchFlags) bodyFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.id, "id", "", "mission id (default: the host makes one); the same again starts nothing")
+	f.StringVar(&o.agent, "agent", "", "agent block to use (default: the first that fits)")
+	f.StringVar(&o.completion, "completion", "", "when it counts as done, in words")
+	f.StringSliceVar(&o.capabilities, "capability", nil, "what the agent must provide, e.g. isolation:vm")
+	f.StringVar(&o.metadata, "metadata", "", "file with a JSON object that goes along")
+	f.StringVarP(&o.file, "file", "f", "", "JSON file with the whole dispatch (- = standard input); flags win")
 }
 
 // await waits for the end of a mission that was dispatched.

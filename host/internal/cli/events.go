@@ -150,9 +150,14 @@ func (ev *event) says() string {
 	if dec.Decode(&p) != nil {
 		return ""
 	}
+	if d, ok := p["decision"].(map[string]any); ok { // the verdict of a decision event
+		for _, key := range []string{"status", "risk", "reason"} {
+			p[key] = d[key]
+		}
+	}
 	var words []string
 	for _, key := range []string{
-		"tool", "tool_name", "status", "risk", "action", "phase", "summary", "pct_complete", "prompt", "hitl_id", "outcome", "resumed_from",
+		"tool", "tool_name", "issuer", "result", "status", "risk", "action", "phase", "summary", "pct_complete", "prompt", "hitl_id", "outcome", "resumed_from",
 		"state", "reason", "error", "exit_code", "actor", "by", "aborted_by", "agent", "agent_runtime", "session_id", "cell_id", "checkpoint_id",
 		"decision_id", "invocation_id", "what", "note", "epoch", "generation",
 	} {

@@ -36,13 +36,13 @@ func (a *app) hitlListCommand() *cobra.Command {
 			fmt.Fprintln(w, "nobody waits for an answer")
 			return nil
 		}
-		t := table{head: []string{"QUESTION", "KIND", "MISSION", "AGE", "PROMPT"}, wide: 4}
+		t := table{head: []string{"QUESTION", "KIND", "MISSION", "AGE", "ARGUMENTS", "PROMPT"}, wide: 5, ids: []int{2, 4}}
 		for _, q := range list.Questions {
-			kind := "question"
+			kind, args := "question", "-"
 			if q.approval() {
-				kind = "approval"
+				kind, args = "approval", cut(q.Context, 100)
 			}
-			t.add(q.HITLID, kind, q.MissionID, ago(time.Now(), q.AskedAt), strings.TrimSpace(q.Prompt))
+			t.add(q.HITLID, kind, q.MissionID, ago(time.Now(), q.AskedAt), args, strings.TrimSpace(q.Prompt))
 		}
 		t.print(w)
 		return nil

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) missionCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "mission", Short: "dispatch missions and work with them"}, a.dispatchCommand(), a.listCommand(), a.showCommand(), a.logsCommand(), a.attachCommand(), a.filesCommand(),
+	return group(&cobra.Command{Use: "mission", Short: "dispatch missions and work with them"}, a.dispatchCommand(), a.planCommand(), a.listCommand(), a.showCommand(), a.logsCommand(), a.attachCommand(), a.filesCommand(),
 		a.killCommand(), a.verbCommand("pause", "hold a mission: nothing of it runs until it is resumed"),
 		a.verbCommand("resume", "let a paused mission go on"))
 }

@@ -6,10 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/airlock-host/airlock/host/internal/plugins"
+	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+	"github.com/airlock-host/airlock/sdk/conformance"
 )
 
 func (a *app) pluginCommand() *cobra.Command {
@@ -84,11 +90,14 @@ func showPlugins(w io.Writer, list []plugin, columns int) {
 
 func (a *app) pluginInspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "inspect NAME", Short: "everything about a plugin instance", Args: cobra.ExactArgs(1),
-		Example: "  airlock plugin inspect isolation.docker.container",
+		Use: "inspect NAME|PATH", Short: "everything about a plugin instance, or about an executable", Args: cobra.ExactArgs(1),
+		Long: `Show everything about a plugin instance of the host: how it is, and what its
+config block takes. A PATH (with a slash in it) is an executable: it is started,
+asked what it is, and ended again; no host is needed.`,
+		Example: "  airlock plugin inspect isolation.docker.container\n  airlock plugin inspect ./bin/plugins/airlock-runtime-command --json",
 	}
 	asJSON := jsonFlag(cmd)
-	cmd.RunE = a.withHost(func(cmd *cobra.Command, args []string, c *client) error {
+	inspect := a.withHost(func(cmd *cobra.Command, args []string, c *client) error {
 		list, raw, err := c.plugins(cmd.Context())
 		if err != nil {
 			return err
@@ -112,8 +121,54 @@ func (a *app) pluginInspectCommand() *cobra.Command {
 		}
 		return nil
 	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if strings.Contains(args[0], "/") {
+			return inspectFile(cmd, args[0], *asJSON)
+		}
+		return inspect(cmd, args)
+	}
 	return cmd
 }
+
+// inspectFile starts an executable and shows what it says of itself.
+func inspectFile(cmd *cobra.Command, path string, asJSON bool) error {
+	if _, err := os.Stat(path); err != nil {
+		return failf(ExitNotFound, "%w", err)
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), inspectTime)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "al")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	p, err := conformance.Launch(ctx, path, conformance.LaunchOptions{Dir: dir})
+	if err != nil {
+		return err
+	}
+	defer p.Kill()
+	d, err := pluginv1.NewPluginClient(p.Conn).Describe(ctx, &pluginv1.DescribeRequest{})
+	if err != nil {
+		return fmt.Errorf("%s did not describe itself: %w", path, err)
+	}
+	text, err := json.Marshal(plugins.Described(d))
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return showJSON(cmd.OutOrStdout(), text)
+	}
+	var shown plugin
+	if err := json.Unmarshal(text, &shown); err != nil {
+		return err
+	}
+	shown.Ref = path
+	shown.show(cmd.OutOrStdout())
+	return nil
+}
+
+// inspectTime is how long an executable may take to say what it is.
+const inspectTime = 20 * time.Second
 
 func (p *plugin) show(w io.Writer) {
 	line(w, "plugin", p.Ref)
@@ -139,6 +194,26 @@ func (p *plugin) show(w io.Writer) {
 	for _, name := range names {
 		line(w, "attribute", name+" = "+p.Attributes[name])
 	}
+	for _, n := range p.Needs {
+		line(w, "needs", n.What+" "+n.Value+": "+n.Reason)
+	}
+	if len(p.Schema) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := table{head: []string{"CONFIG", "TYPE", "DEFAULT", "WHAT"}, wide: 3}
+	for _, a := range p.Schema {
+		def := string(a.Default)
+		if a.Required {
+			def = "required"
+		}
+		typ := a.Type
+		if a.Sensitive {
+			typ += ", secret"
+		}
+		t.add(a.Name, typ, def, a.Description)
+	}
+	t.print(w)
 }
 
 func (a *app) pluginReloadCommand() *cobra.Command {

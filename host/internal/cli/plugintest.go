@@ -20,6 +20,7 @@ import (
 // pluginTest are the flags of `plugin test`.
 type pluginTest struct {
 	config, cellAgent, objective string
+	junit                        string
 	only, env                    []string
 	timeout                      time.Duration
 	uid                          uint32
@@ -48,6 +49,7 @@ No host is needed. The checks are those of the package sdk/conformance.`,
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long one check may take")
 	f.Uint32Var(&o.uid, "uid", 0, "uid and gid of the workload in a driver's cells (default: 71234 as root)")
 	f.BoolVar(&o.verbose, "verbose", false, "show what the plugin prints to standard error")
+	f.StringVar(&o.junit, "junit", "", "write the checks to this file too, as JUnit XML")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], *asJSON) }
 	return cmd
@@ -81,6 +83,11 @@ func (o *pluginTest) run(cmd *cobra.Command, binary string, asJSON bool) error {
 		return err
 	}
 	failed := report.Count(conformance.Fail)
+	if o.junit != "" {
+		if err := writeJUnit(o.junit, report); err != nil {
+			return err
+		}
+	}
 	if asJSON {
 		text, err := json.Marshal(report)
 		if err != nil {

@@ -138,7 +138,8 @@ func TestApproveFindsTheTaskByTheDecision(t *testing.T) {
 	sh.run("approve", d, "dance").want(t, ExitFailed).has(t, "approve_once")
 	sh.with("AIRLOCK_TOKEN", apitest.VicToken).run("approve", d, "reject").want(t, ExitNotAllowed)
 	sh.run("approve", d, "modify_intent", "--intent-file", file).want(t, 0).has(t, "t/1", "BLOCK")
-	sh.run("approve", d, "reject").want(t, ExitNotFound).has(t, "--task")
+	sh.run("approve", d, "reject").want(t, ExitConflict) // the task says what became of it
+	sh.run("approve", "no-such-decision", "reject").want(t, ExitNotFound).has(t, "--task")
 	sh.run("approve", d, "reject", "--task", "t/1").want(t, ExitConflict)
 }
 

@@ -116,4 +116,17 @@ type plugin struct {
 	Capabilities []string          `json:"capabilities"`
 	Features     []string          `json:"features"`
 	Contracts    []string          `json:"contracts"`
+	Needs        []struct {
+		What   string `json:"what"`
+		Value  string `json:"value"`
+		Reason string `json:"reason"`
+	} `json:"needs"`
+	Schema []struct {
+		Name        string          `json:"name"`
+		Type        string          `json:"type"`
+		Default     json.RawMessage `json:"default"`
+		Required    bool            `json:"required"`
+		Sensitive   bool            `json:"sensitive"`
+		Description string          `json:"description"`
+	} `json:"schema"`
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/airlock-host/airlock/host/internal/plugins"
 	"github.com/airlock-host/airlock/host/internal/store"
 	"github.com/airlock-host/airlock/host/internal/store/mirror"
+	"github.com/airlock-host/airlock/host/internal/telemetry"
 	"github.com/airlock-host/airlock/host/internal/version"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
@@ -86,6 +87,8 @@ type host struct {
 	metrics *prometheus.Registry
 
 	server    *api.Server
+	counted   *telemetry.Metrics
+	traces    *telemetry.Exporter // nil: no traces
 	operators atomic.Pointer[api.Operators]
 	now       running
 	// background is what runs beside the listeners, until life ends.
@@ -187,9 +190,12 @@ func (h *host) startEngine(ctx context.Context) error {
 	if h.dialer, err = h.newDialer(); err != nil {
 		return err
 	}
+	if err := h.newTelemetry(); err != nil {
+		return err
+	}
 	h.engine = engine.New(engine.Options{Config: h.cfg, Rules: rules,
 		StopsDir: filepath.Join(filepath.Dir(h.cfg.Governance.Head.File), "stops"), Dialer: h.dialer, HostID: h.id, BootID: bootID(), Store: h.store,
-		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission})
+		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission, Committed: h.committed})
 	h.startMirror(ctx)
 	return h.engine.Start(ctx)
 }
@@ -235,6 +241,9 @@ func (h *host) serve(ctx context.Context) error {
 	go func() { defer close(linked); h.exec.Run(life) }()
 	if h.opts.Load != nil {
 		h.background.Go(h.watchHangup)
+	}
+	if h.traces != nil {
+		h.background.Go(func() { h.traces.Run(life) })
 	}
 	if h.opts.Up != nil {
 		h.opts.Up(l.addresses)

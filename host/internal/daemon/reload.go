@@ -46,6 +46,8 @@ type running struct {
 	settings map[string]config.Setting // under mu: what counts, with what only a restart changes as it was
 	drained  chan struct{}             // closed when nobody waits for instances to be drained; under mu
 	refused  atomic.Pointer[string]    // why the last reload was refused
+	applied  atomic.Int64              // reloads
+	refusals atomic.Int64              // of reloads
 	approve  atomic.Bool               // orchestrator.approvals = "answer"
 	draining atomic.Pointer[[]string]
 	tls      atomic.Pointer[api.Certificates]
@@ -61,10 +63,12 @@ func (h *host) reload(ctx context.Context) (*Report, error) {
 	if err != nil {
 		why := fmt.Sprintf("the configuration was changed and cannot be used, the host goes on with the one before (%s): %v", time.Now().Format(time.DateTime), err)
 		h.now.refused.Store(&why)
+		h.now.refusals.Add(1)
 		h.log.Error("the configuration is not reloaded; the old one stays", "error", err)
 		return nil, err
 	}
 	h.now.refused.Store(nil)
+	h.now.applied.Add(1)
 	for _, c := range r.Changes {
 		h.log.Info("configuration changed", "attribute", c.Path, "change", c.Change, "effect", string(c.Effect), "at", c.At, "note", c.Note)
 	}

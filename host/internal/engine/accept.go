@@ -84,14 +84,8 @@ func (e *Engine) open(ctx context.Context, a *actor, d Dispatch, digest string) 
 	case !errors.Is(err, store.ErrNotFound):
 		return acc, unavailable(err)
 	}
-	e.mu.RLock()
-	draining := e.draining
-	e.mu.RUnlock()
-	if draining {
-		return acc, &Refusal{Kind: RefusedUnavailable, Detail: "the host drains: it takes no new missions"}
-	}
-	if err := e.opts.Store.Healthy(); err != nil {
-		return acc, &Refusal{Kind: RefusedUnavailable, Detail: err.Error()}
+	if refusal := e.closed(); refusal != nil {
+		return acc, refusal
 	}
 	g, refusal := e.choose(&d)
 	if refusal != nil {
@@ -130,6 +124,17 @@ func (e *Engine) open(ctx context.Context, a *actor, d Dispatch, digest string) 
 	}
 	e.goRun(func(ctx context.Context) { e.run(ctx, a, slot) })
 	return Accepted{MissionID: d.MissionID, EstimatedStart: now}, nil
+}
+
+// closed is why the host takes no new missions at all now, or nil.
+func (e *Engine) closed() *Refusal {
+	if e.Draining() {
+		return &Refusal{Kind: RefusedUnavailable, Detail: "the host drains: it takes no new missions"}
+	}
+	if err := e.opts.Store.Healthy(); err != nil {
+		return &Refusal{Kind: RefusedUnavailable, Detail: err.Error()}
+	}
+	return nil
 }
 
 // known answers a dispatch for a mission that exists.

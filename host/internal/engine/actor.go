@@ -231,6 +231,9 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 	a.m, a.head = next, head
 	if len(facts) > 0 {
 		a.lost = lostEvents{}
+		if told := a.eng.opts.Committed; told != nil {
+			told(&next, facts, b.Events[len(b.Events)-1].Timestamp)
+		}
 	}
 	a.publish()
 	return nil

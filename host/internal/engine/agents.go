@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -155,7 +156,7 @@ func notes(g *agent, live []*actor) []string {
 		}
 		facts := s.cell.CellFacts()
 		for limit, how := range facts.GetLimits() {
-			if len(how) > 12 && how[:12] == "not-enforced" {
+			if strings.HasPrefix(how, "not-enforced") && !strings.HasSuffix(how, ":no limit was set") {
 				notes = append(notes, "limit "+limit+": "+how)
 			}
 		}
@@ -168,48 +169,70 @@ func notes(g *agent, live []*actor) []string {
 	return notes
 }
 
+// fitness is how an agent could take a dispatch.
+type fitness int
+
+const (
+	fitNever fitness = iota // unhealthy
+	fitLacks                // it does not provide what is asked for
+	fitFull                 // no slot, no place in its queue
+	fitLater                // a place in its queue
+	fitNow                  // a free slot
+)
+
+// assess says how an agent could take a dispatch now, what it provides, and
+// where it could not, why.
+func (e *Engine) assess(g *agent, d *Dispatch) (fitness, []string, string) {
+	b := g.block()
+	caps, err := e.health(g)
+	if err != nil {
+		return fitNever, nil, err.Error()
+	}
+	if missing := lacks(caps, d.Capabilities); missing != "" {
+		return fitLacks, caps, fmt.Sprintf("agent %q does not provide %s", b.Name, missing)
+	}
+	switch slot, queue := g.room(); {
+	case slot:
+		return fitNow, caps, ""
+	case queue:
+		return fitLater, caps, ""
+	}
+	return fitFull, caps, fmt.Sprintf("agent %q: %d missions run and %d wait; its queue is full", b.Name, b.Slots, b.Queue)
+}
+
 // choose finds the agent for a dispatch (rulings 1, 2).
 func (e *Engine) choose(d *Dispatch) (*agent, *Refusal) {
+	f := e.fleet.Load()
 	if d.AgentID != "" {
-		g := e.fleet.Load().byName[d.AgentID]
+		g := f.byName[d.AgentID]
 		if g == nil {
 			return nil, &Refusal{Kind: RefusedUnknownAgent, Agent: d.AgentID, Detail: fmt.Sprintf("no agent block is named %q", d.AgentID)}
 		}
-		caps, err := e.health(g)
-		if err != nil {
-			return nil, &Refusal{Kind: RefusedUnknownAgent, Agent: d.AgentID, Detail: err.Error()}
-		}
-		if missing := lacks(caps, d.Capabilities); missing != "" {
-			return nil, &Refusal{Kind: RefusedNoAgent, Agent: d.AgentID, Detail: fmt.Sprintf("agent %q does not provide %s", d.AgentID, missing)}
-		}
-		if slot, queue := g.room(); !slot && !queue {
-			return nil, &Refusal{Kind: RefusedQueueFull, Agent: d.AgentID, Detail: fmt.Sprintf("agent %q: %d missions run and %d wait; its queue is full", d.AgentID, g.block().Slots, g.block().Queue)}
+		fit, _, why := e.assess(g, d)
+		if kind, refused := map[fitness]RefusalKind{fitNever: RefusedUnknownAgent, fitLacks: RefusedNoAgent, fitFull: RefusedQueueFull}[fit]; refused {
+			return nil, &Refusal{Kind: kind, Agent: d.AgentID, Detail: why}
 		}
 		return g, nil
 	}
 	var waiting *agent
 	why, full := "no agent block is configured", false
-	for _, g := range e.fleet.Load().agents {
-		caps, err := e.health(g)
-		if err != nil {
-			why = err.Error()
-			continue
-		}
-		if missing := lacks(caps, d.Capabilities); missing != "" {
-			if !full {
-				why = fmt.Sprintf("agent %q does not provide %s", g.block().Name, missing)
-			}
-			continue
-		}
-		slot, queue := g.room()
-		if slot {
+	for _, g := range f.agents {
+		switch fit, _, reason := e.assess(g, d); fit {
+		case fitNow:
 			return g, nil
+		case fitLater:
+			if waiting == nil {
+				waiting = g
+			}
+		case fitFull:
+			full, why = true, "the queue of every agent that fits is full"
+		case fitLacks:
+			if !full {
+				why = reason
+			}
+		case fitNever:
+			why = reason
 		}
-		if queue && waiting == nil {
-			waiting = g
-		}
-		full = true
-		why = "the queue of every agent that fits is full"
 	}
 	if waiting != nil {
 		return waiting, nil

@@ -46,6 +46,9 @@ type Options struct {
 	// Changed is told of every committed state of a mission; it must not block.
 	// nil: nobody.
 	Changed func(*mission.Mission)
+	// Committed is told of every fact that has become durable, with the mission as
+	// it is after them; it must not block. nil: nobody.
+	Committed func(m *mission.Mission, facts []mission.Fact, at time.Time)
 }
 
 // Engine runs missions. Make it with New, then call Start once.

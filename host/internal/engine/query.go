@@ -88,3 +88,14 @@ func (e *Engine) TrueState(ctx context.Context, id string) (mission.WireEvent, e
 	}
 	return m.TrueState(e.now()), nil
 }
+
+// Live counts the missions that have not ended, by the wire's states.
+func (e *Engine) Live() map[string]int {
+	states := map[string]int{}
+	for _, a := range e.live() {
+		if m := a.state(); !m.Terminal() {
+			states[string(m.State)]++
+		}
+	}
+	return states
+}

@@ -300,6 +300,9 @@ func startFrame(m *mission.Mission, c *cells.Cell, p *pluginv1.LaunchPlan) *cell
 		f.Env = append(f.Env, name+"="+value)
 	}
 	f.Env = append(f.Env, "AIRLOCK_MISSION="+m.ID)
+	if _, set := p.GetEnv()["TRACEPARENT"]; !set { // whoever traces in the cell goes on with the mission's trace
+		f.Env = append(f.Env, "TRACEPARENT="+mission.Trace(m.JournalUUID, m.Metadata).Header())
+	}
 	if t := p.GetTerminal(); t != nil {
 		f.Terminal = &cellv1.TerminalSize{Cols: or(t.GetCols(), 80), Rows: or(t.GetRows(), 24)}
 	}

@@ -55,6 +55,7 @@ func Points() []Point {
 // and start-up do not grow with the missions that are over.
 type Log struct {
 	opts Options
+	lock *os.File
 
 	mu       sync.Mutex
 	pending  map[string]journal.NewHead
@@ -97,8 +98,18 @@ func Open(opts Options) (_ *Log, err error) {
 	if err := os.MkdirAll(filepath.Dir(opts.File), 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of heads: %w", err)
 	}
+	lock, err := takeLock(opts.File + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			unlock(lock)
+		}
+	}()
 	l := &Log{
 		opts:    opts,
+		lock:    lock,
 		pending: map[string]journal.NewHead{},
 		live:    map[string]journal.NewHead{},
 		doubts:  map[string]*Problem{},
@@ -295,6 +306,8 @@ func (l *Log) Close() error {
 	case <-l.stop:
 	default:
 		close(l.stop)
+		<-l.done
+		unlock(l.lock)
 	}
 	<-l.done
 	return l.Err()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
@@ -118,6 +119,15 @@ func (i *instance) status() Status {
 		s.PID, s.StartedAt = p.pid, &at
 		s.describe(p.description)
 	}
+	return s
+}
+
+// Described is the status of a plugin that runs nowhere: only what it says of
+// itself.
+func Described(d *pluginv1.DescribeResponse) Status {
+	s := Status{Kind: strings.ToLower(strings.TrimPrefix(d.GetKind().String(), "KIND_")), Driver: clean(d.GetName(), 64)}
+	s.File = FileName(s.Kind, s.Driver)
+	s.describe(d)
 	return s
 }
 

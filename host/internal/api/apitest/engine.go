@@ -80,7 +80,21 @@ func (e *Engine) Emit(id string, kind journal.Kind, payload map[string]any) {
 	e.append(e.missions[id], kind, payload)
 }
 
-// Accept takes a mission in and starts it.
+// Plan says that a mission would start at the named agent, or at the first.
+func (e *Engine) Plan(_ context.Context, d engine.Dispatch) (engine.Plan, error) {
+	p := engine.Plan{Would: engine.WouldStart, Agent: d.AgentID, Gateways: []string{}, Revokers: []string{}, Notes: []string{},
+		Others: []engine.Passed{{Agent: "agent-02", Why: "it comes second"}}}
+	switch d.AgentID {
+	case "":
+		p.Agent = "agent-01"
+	case "agent-01", "agent-02":
+	default:
+		p = engine.Plan{Would: engine.WouldRefuse, Refusal: &engine.Refusal{Kind: engine.RefusedUnknownAgent, Agent: d.AgentID, Detail: "it is not known"}}
+	}
+	return p, nil
+}
+
+// Accept takes a mission in.
 func (e *Engine) Accept(_ context.Context, d engine.Dispatch) (engine.Accepted, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
