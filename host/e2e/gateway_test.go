@@ -46,9 +46,10 @@ func answered(w http.ResponseWriter) {
 }
 
 type missionView struct {
-	State   string  `json:"state"`
-	Tokens  int64   `json:"tokens"`
-	CostUSD float64 `json:"cost_usd"`
+	State       string  `json:"state"`
+	StateReason string  `json:"state_reason"`
+	Tokens      int64   `json:"tokens"`
+	CostUSD     float64 `json:"cost_usd"`
 }
 
 func (r *rig) view(id string) missionView {

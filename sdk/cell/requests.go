@@ -64,6 +64,14 @@ func (c *Conn) Input(ctx context.Context, session, key string, data []byte, gene
 	return err
 }
 
+// Interrupt is Input that reaches a session under the stop latch too. It needs
+// the agent's feature "interrupt".
+func (c *Conn) Interrupt(ctx context.Context, session, key string, data []byte, generation uint64) error {
+	_, err := c.call(ctx, &cellv1.HostFrame{Frame: &cellv1.HostFrame_Input{
+		Input: &cellv1.Input{SessionId: session, Key: key, Data: data, Generation: generation, Interrupt: true}}})
+	return err
+}
+
 // CloseInput closes a session's standard input behind what was written, or
 // sends a terminal's end-of-file character.
 func (c *Conn) CloseInput(ctx context.Context, session string, generation uint64) error {

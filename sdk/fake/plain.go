@@ -50,6 +50,8 @@ func plainPlan(_ context.Context, p *local.Place) (*local.Plan, error) {
 		}
 		if v.GetKind() == pluginv1.VolumeKind_VOLUME_KIND_WORKSPACE {
 			facts.Workspace = v.GetHostPath()
+		} else {
+			facts.State = v.GetHostPath()
 		}
 	}
 	return &local.Plan{

@@ -51,6 +51,11 @@ func CheckSpec(s *pluginv1.CellSpec) error {
 	if err := checkDir("link_dir", s.GetLinkDir()); err != nil {
 		return err
 	}
+	for _, d := range s.GetFileDirs() {
+		if !filepath.IsAbs(d) || filepath.Clean(d) != d || d == "/" {
+			return plugin.InvalidArgument("file_dirs holds %q, which is no clean absolute path", d)
+		}
+	}
 	return checkVolumes(s.GetVolumes())
 }
 

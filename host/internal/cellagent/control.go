@@ -109,7 +109,7 @@ func (a *Agent) signal(v *cellv1.Signal) error {
 
 func (a *Agent) putInput(v *cellv1.Input, done func(error)) {
 	err := a.checkGeneration(v.GetGeneration())
-	if err == nil {
+	if err == nil && !v.GetInterrupt() {
 		err = a.checkLatch()
 	}
 	var s *session
@@ -120,7 +120,7 @@ func (a *Agent) putInput(v *cellv1.Input, done func(error)) {
 		done(err)
 		return
 	}
-	s.input.put(v.GetKey(), v.GetData(), done)
+	s.input.put(v.GetKey(), v.GetData(), v.GetInterrupt(), done)
 }
 
 func (a *Agent) closeInput(v *cellv1.CloseInput, done func(error)) {

@@ -114,8 +114,9 @@ var errNoProgram = errors.New("program not found")
 
 func parentOf(p string) string { return path.Dir(path.Clean(p)) }
 
-// expandDoors puts a gateway's socket and URL where a value of the plan asks
-// for them as ${AIRLOCK_GATEWAY_NAME_SOCKET}. Nothing else is expanded.
+// expandDoors puts a gateway's socket and URL, and the scratch directory, where
+// a value of the plan asks for them as ${AIRLOCK_GATEWAY_NAME_SOCKET} or
+// ${AIRLOCK_TMP}. Nothing else is expanded.
 func expandDoors(v string, found []string) string {
 	if !strings.Contains(v, "${AIRLOCK_") {
 		return v

@@ -41,6 +41,7 @@ type entry struct {
 	key     string
 	data    []byte
 	eof     bool
+	always  bool // written under the stop latch too
 	waiting []func(error)
 	ended   bool
 	err     error
@@ -57,12 +58,12 @@ func newInput(s *session, file *os.File) *input {
 
 // put queues bytes; done is called once, when they are written or never will
 // be.
-func (in *input) put(key string, data []byte, done func(error)) {
+func (in *input) put(key string, data []byte, always bool, done func(error)) {
 	if len(data) > maxInput || len(key) > maxKeySize {
 		done(refuse(cellv1.ErrorCode_ERROR_CODE_INVALID, fmt.Sprintf("input is at most %d bytes, its key %d", maxInput, maxKeySize)))
 		return
 	}
-	in.add(&entry{key: key, data: data}, done)
+	in.add(&entry{key: key, data: data, always: always}, done)
 }
 
 // shutdown queues the end of the input.
@@ -119,7 +120,10 @@ func (in *input) run() {
 		if e == nil {
 			return
 		}
-		err := in.s.agent.checkLatch() // what still waits when the latch is set is not written
+		var err error
+		if !e.always { // what still waits when the latch is set is not written
+			err = in.s.agent.checkLatch()
+		}
 		if err == nil {
 			err = in.write(e)
 		}

@@ -44,6 +44,7 @@ type session struct {
 	tty     uint64   // the terminal's device number
 	input   *input
 	doors   *doors // nil = none
+	scratch string // directory; empty = none
 	readers sync.WaitGroup
 	abandon chan struct{} // closed: readers stop waiting for room
 	outputs []*os.File
@@ -146,6 +147,7 @@ func (s *session) finish() {
 	for _, f := range s.outputs {
 		_ = f.Close()
 	}
+	s.dropScratch()
 	if s.group != nil {
 		if err := s.group.remove(); err != nil {
 			s.agent.log.warn("cannot remove the session's cgroup", "session", s.id, "error", err)

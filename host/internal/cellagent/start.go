@@ -99,6 +99,12 @@ func (a *Agent) claim(req *cellv1.Start) (s *session, mine bool, err error) {
 	if t := a.buried(req.GetSessionId()); t != nil && t.generation >= req.GetGeneration() {
 		return nil, false, refuse(cellv1.ErrorCode_ERROR_CODE_CLOSED, "the session has ended, and its end was acknowledged")
 	}
+	for _, other := range a.sessions {
+		if other.generation != req.GetGeneration() && other.isStarted() && !other.swept() {
+			return nil, false, refuse(cellv1.ErrorCode_ERROR_CODE_CONFLICT,
+				fmt.Sprintf("session %s of generation %d still runs", other.id, other.generation))
+		}
+	}
 	if len(a.sessions) >= maxSessions {
 		return nil, false, refuse(cellv1.ErrorCode_ERROR_CODE_START_FAILED, fmt.Sprintf("there are %d sessions already", maxSessions))
 	}
@@ -138,9 +144,17 @@ func (s *session) launch(req *cellv1.Start) error {
 	defer func() {
 		if !opened {
 			s.doors.close()
+			s.dropScratch()
 		}
 	}()
-	sp.env = a.workloadEnv(req, sp.otherUID(), s.doors.names())
+	if s.scratch, err = makeScratch(req, sp); err != nil {
+		return failed(err)
+	}
+	found := s.doors.names()
+	if s.scratch != "" {
+		found = append(found, scratchVar+"="+s.scratch)
+	}
+	sp.env = a.workloadEnv(req, sp.otherUID(), found)
 	if sp.dir, err = workDir(req, sp); err != nil {
 		return failed(err)
 	}

@@ -24,6 +24,7 @@ const (
 	StateCreating = "creating" // the driver may have been asked; no session was
 	StateWarm     = "warm"     // ready and unbound
 	StateBound    = "bound"    // the session of a mission may have been started in it
+	StateParked   = "parked"   // ended at the driver; its volumes wait for the next session of the mission
 	StateEnding   = "ending"   // to be destroyed
 )
 
@@ -67,7 +68,12 @@ type details struct {
 	Spec      Spec   `json:"spec"`
 	Workspace string `json:"workspace,omitempty"` // host path of the workspace volume
 	AgentSHA  string `json:"agent_sha256,omitempty"`
-	Plan      []byte `json:"plan,omitempty"` // pluginv1.LaunchPlan of the session, without secrets
+	// FileDirs are the directories in which files of root are placed.
+	FileDirs []string `json:"file_dirs,omitempty"`
+	Plan     []byte   `json:"plan,omitempty"` // pluginv1.LaunchPlan of the session, without secrets
+	// Worked: a session of the mission has run in it, so there may be files to
+	// collect.
+	Worked bool `json:"worked,omitempty"`
 	// Uncollected: the cell is stopped, and its workspace must not be deleted
 	// before the mission's files are stored.
 	Uncollected bool `json:"uncollected,omitempty"`

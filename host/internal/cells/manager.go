@@ -147,14 +147,17 @@ func (m *Manager) Create(ctx context.Context, c *Cell) error {
 		LinkDir: c.LinkDir, LinkSecret: c.Secret,
 		Resources: &pluginv1.Resources{Cpu: c.Spec.CPU, MemoryBytes: c.Spec.MemoryBytes, Pids: c.Spec.Pids, DiskBytes: c.Spec.DiskBytes},
 		Network:   &pluginv1.Network{Mode: networkMode(c.Spec.Network)},
-		Uid:       c.UID, Gid: c.UID, Volumes: volumes,
+		Uid:       c.UID, Gid: c.UID, Volumes: volumes, FileDirs: c.FileDirs,
 	}}
 	for {
 		driver, err := m.opts.Drivers.Isolation(c.Instance)
 		if err == nil {
 			var resp *pluginv1.CreateResponse
 			if resp, err = driver.Create(ctx, req); err == nil {
-				return c.took(resp.GetCell())
+				if err := c.took(resp.GetCell()); err != nil {
+					return err
+				}
+				return m.ownVolumes(c)
 			}
 		}
 		failed := fmt.Errorf("create a cell with %s: %w", c.Instance, err)
@@ -262,6 +265,27 @@ func (m *Manager) Stop(ctx context.Context, c *Cell, grace time.Duration) (*plug
 		return nil, err
 	}
 	return resp.GetProof(), nil
+}
+
+// Park ends a cell at its driver and keeps what outlives it: volumes, uid and
+// id. The cell that it gives can be made again by Create, as the next
+// incarnation; the caller stores its row. c stays as it was.
+func (m *Manager) Park(ctx context.Context, c *Cell) (*Cell, error) {
+	driver, err := m.opts.Drivers.Isolation(c.Instance)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := driver.Destroy(ctx, &pluginv1.DestroyRequest{Ref: c.CellRef(), Force: true}); err != nil && status.Code(err) != codes.NotFound {
+		return nil, err
+	}
+	if err := os.RemoveAll(c.LinkDir); err != nil {
+		return nil, err
+	}
+	next := *c
+	next.Incarnation++
+	next.State, next.Ref, next.Facts, next.Link, next.Plan = StateParked, nil, nil, "", nil
+	next.Secret, next.AgentSHA = newSecret(), m.agentSHA
+	return &next, nil
 }
 
 // Destroy removes the cell, its link directory and its uid's reservation. The

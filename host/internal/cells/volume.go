@@ -20,39 +20,70 @@ import (
 // WorkspaceTarget is where a workspace is in a cell that has a root of its own.
 const WorkspaceTarget = "/workspace"
 
+// StateTarget is where the mission's state directory is in such a cell. It
+// outlives the cell and goes with the mission.
+const StateTarget = "/airlock-state"
+
 // volume says what a cell works on. The host makes the volume, fills it when a
 // mission has claimed the cell (Fill), collects it and deletes it; a driver only
 // attaches it.
 func (m *Manager) volume(c *Cell) ([]*pluginv1.Volume, error) {
+	state := &pluginv1.Volume{VolumeId: c.ID + "-state", Kind: pluginv1.VolumeKind_VOLUME_KIND_STATE, Target: StateTarget,
+		HostPath: m.stateDir(c), QuotaBytes: c.Spec.DiskBytes}
+	if err := m.makeDir(state.HostPath, c); err != nil {
+		return nil, err
+	}
 	v := &pluginv1.Volume{VolumeId: c.ID, Kind: pluginv1.VolumeKind_VOLUME_KIND_WORKSPACE, Target: WorkspaceTarget, QuotaBytes: c.Spec.DiskBytes}
 	if w := c.Spec.Workspace; !ownsVolume(w.Mode) {
 		v.HostPath, v.ReadOnly = w.Source, w.Mode == "read-only"
 		if st, err := os.Stat(v.HostPath); err != nil || !st.IsDir() {
 			return nil, fmt.Errorf("workspace source %s is no directory that can be read", v.HostPath)
 		}
-		return []*pluginv1.Volume{v}, nil
+		return []*pluginv1.Volume{v, state}, nil
 	}
 	v.HostPath = m.volumeDir(c)
-	return []*pluginv1.Volume{v}, m.makeVolume(c)
+	return []*pluginv1.Volume{v, state}, m.makeVolume(c)
 }
 
 // ownsVolume says that a workspace is the mission's own: made for it, collected
 // and deleted after it.
 func ownsVolume(mode string) bool { return mode != "read-only" && mode != "read-write" }
 
-// volumeDir is the workspace, baseline what it began as.
+// volumeDir is the workspace, baseline what it began as, stateDir what a runtime
+// keeps from one session to the next.
 func (m *Manager) volumeDir(c *Cell) string { return filepath.Join(m.volumesDir(), c.ID) }
 func (m *Manager) baseline(c *Cell) string  { return m.volumeDir(c) + ".base" }
+func (m *Manager) stateDir(c *Cell) string  { return m.volumeDir(c) + ".state" }
 
 func (m *Manager) makeVolume(c *Cell) error {
 	c.Workspace = m.volumeDir(c)
-	if err := os.MkdirAll(c.Workspace, 0o700); err != nil {
+	return m.makeDir(c.Workspace, c)
+}
+
+func (m *Manager) makeDir(dir string, c *Cell) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil || c.UID == 0 {
 		return err
 	}
-	if c.UID == 0 {
+	return os.Lchown(dir, int(c.UID), int(c.UID))
+}
+
+// ownVolumes gives volumes to the workload's user where the driver has chosen
+// it and the host is root.
+func (m *Manager) ownVolumes(c *Cell) error {
+	facts := c.CellFacts()
+	if c.UID != 0 || os.Geteuid() != 0 || facts.GetUid() == 0 {
 		return nil
 	}
-	return os.Lchown(c.Workspace, int(c.UID), int(c.UID))
+	dirs := []string{m.stateDir(c)}
+	if ownsVolume(c.Spec.Workspace.Mode) {
+		dirs = append(dirs, m.volumeDir(c))
+	}
+	for _, dir := range dirs {
+		if err := os.Lchown(dir, int(facts.GetUid()), int(facts.GetGid())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // within says that path is dir or lies below it.
@@ -95,28 +126,36 @@ func (m *Manager) Work(c *Cell) (job result.Job, ok bool) {
 	return job, len(names) > 0 || err != nil && !errors.Is(err, io.EOF)
 }
 
-// dropVolume deletes a cell's workspace, whatever is in it. From its first step
-// on the workspace cannot be taken for one that is still whole.
+// dropVolume deletes a cell's state and its workspace, whatever is in them.
 func (m *Manager) dropVolume(c *Cell) error {
+	if err := dropDir(m.stateDir(c)); err != nil {
+		return fmt.Errorf("delete the state of cell %s: %w", c.ID, err)
+	}
 	if !ownsVolume(c.Spec.Workspace.Mode) {
 		return nil
 	}
-	gone := m.volumeDir(c) + ".gone"
-	if err := os.Rename(m.volumeDir(c), gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		if err := removeTree(gone); err != nil { // of an attempt before
-			return err
-		}
-		if err := os.Rename(m.volumeDir(c), gone); err != nil {
-			return err
-		}
-	}
-	if err := removeTree(gone); err != nil {
+	if err := dropDir(m.volumeDir(c)); err != nil {
 		return fmt.Errorf("delete the workspace of cell %s: %w", c.ID, err)
 	}
 	if err := os.Remove(m.baseline(c)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
+}
+
+// dropDir deletes a volume. From its first step on it cannot be taken for one
+// that is still whole.
+func dropDir(dir string) error {
+	gone := dir + ".gone"
+	if err := os.Rename(dir, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := removeTree(gone); err != nil { // of an attempt before
+			return err
+		}
+		if err := os.Rename(dir, gone); err != nil {
+			return err
+		}
+	}
+	return removeTree(gone)
 }
 
 // removeTree deletes a tree; directories that their owner may not write to are

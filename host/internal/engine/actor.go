@@ -52,6 +52,8 @@ type actor struct {
 	holding atomic.Bool
 	// stopWish is the stop that set the latch, for a ladder whose journal failed.
 	stopWish atomic.Pointer[stopWish]
+	// interrupted is what the rung that interrupts the agent came to.
+	interrupted atomic.Pointer[rung]
 	// ladderMu: one ladder at a time.
 	ladderMu sync.Mutex
 	// revoking counts the issuers that are being asked; asking names them.

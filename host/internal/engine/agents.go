@@ -72,6 +72,18 @@ func (g *agent) enter(a *actor, force bool) (*slotWait, bool) {
 	return w, true
 }
 
+// again gives the slot that a mission holds already; false: it holds none.
+func (g *agent) again(a *actor) (*slotWait, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.running[a] {
+		return nil, false
+	}
+	w := &slotWait{actor: a, ready: make(chan struct{})}
+	close(w.ready)
+	return w, true
+}
+
 // occupy takes a slot whatever the count says: the mission runs already.
 func (g *agent) occupy(a *actor) {
 	g.mu.Lock()

@@ -39,7 +39,10 @@ func (b *boundary) handle(ctx context.Context, msg *pluginv1.RunResponse, calls 
 		b.settled(ctx, m.Settled)
 		do = func() {}
 	case *pluginv1.RunResponse_Withdrawn:
-		do = func() { b.s.eng.withdraw(b.s.a, m.Withdrawn.GetProposalId(), "withdrawn by the agent") }
+		do = func() {
+			b.s.eng.withdraw(b.s.a, m.Withdrawn.GetProposalId(), "withdrawn by the agent")
+			b.s.closeQuestion(b.s.questionID(mission.SourceRuntime, m.Withdrawn.GetProposalId()), "withdrawn")
+		}
 	case *pluginv1.RunResponse_Deferred:
 		do = func() {} // the decision goes on waiting
 	default:
@@ -56,6 +59,9 @@ func (b *boundary) proposal(ctx context.Context, p *pluginv1.Proposal) {
 	select {
 	case <-b.caughtUp:
 	case <-ctx.Done():
+		return
+	}
+	if b.s.past() {
 		return
 	}
 	e, a := b.s.eng, b.s.a
@@ -119,6 +125,10 @@ func (b *boundary) answer(m *pluginv1.RunRequest) {
 
 // admit takes the reservation just before the call runs.
 func (b *boundary) admit(ad *pluginv1.Admit) {
+	if b.s.past() {
+		b.refuse(ad.GetProposalId(), governance.CodeStopped)
+		return
+	}
 	e, a := b.s.eng, b.s.a
 	m := a.settled()
 	d, ok := m.Task.Latest(ad.GetProposalId())

@@ -98,7 +98,7 @@ func checkGateways(sp spec, p *pluginv1.LaunchPlan) error {
 // withDoors adds the ways out of a session to its start. Where the runtime's
 // calls are governed one by one, only the session's own process may use a
 // gateway: what it starts was allowed as a call and not as a model.
-func withDoors(f *cellv1.Start, hello *cellv1.HelloReply, sp spec, p *pluginv1.LaunchPlan) (*cellv1.Start, error) {
+func withDoors(f *cellv1.Start, hello *cellv1.HelloReply, sp spec, p *pluginv1.LaunchPlan) error {
 	mainOnly := p.GetBoundary() == pluginv1.Boundary_BOUNDARY_PROTOCOL
 	for _, name := range sp.Gateways {
 		f.Gateways = append(f.Gateways, &cellv1.Gateway{Name: name, MainOnly: mainOnly})
@@ -107,9 +107,9 @@ func withDoors(f *cellv1.Start, hello *cellv1.HelloReply, sp spec, p *pluginv1.L
 		f.Proxy, f.Forwards = true, forwards(sp.Allow)
 	}
 	if (f.Proxy || len(f.Gateways) > 0) && !slices.Contains(hello.GetFeatures(), "dial") {
-		return nil, fmt.Errorf("the cell agent (version %s) cannot offer gateways", hello.GetAgentVersion())
+		return fmt.Errorf("the cell agent (version %s) cannot offer gateways", hello.GetAgentVersion())
 	}
-	return f, nil
+	return nil
 }
 
 // maxForwards is how many plain forwards a session gets.

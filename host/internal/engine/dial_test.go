@@ -29,20 +29,22 @@ func TestDoorsOfASession(t *testing.T) {
 		"not governed call by call": {pluginv1.Boundary_BOUNDARY_NONE, false},
 		"governed call by call":     {pluginv1.Boundary_BOUNDARY_PROTOCOL, true},
 	} {
-		f, err := withDoors(&cellv1.Start{}, able, sp, &pluginv1.LaunchPlan{Boundary: c.boundary})
+		f := &cellv1.Start{}
+		err := withDoors(f, able, sp, &pluginv1.LaunchPlan{Boundary: c.boundary})
 		if err != nil || len(f.GetGateways()) != 1 || f.GetGateways()[0].GetMainOnly() != c.mainOnly || !f.GetProxy() || len(f.GetForwards()) != 1 {
 			t.Errorf("%s: %v %v", name, f, err)
 		}
 	}
 	sp.Cell.Network = "none"
-	f, err := withDoors(&cellv1.Start{}, able, sp, &pluginv1.LaunchPlan{})
+	f := &cellv1.Start{}
+	err := withDoors(f, able, sp, &pluginv1.LaunchPlan{})
 	if err != nil || f.GetProxy() || len(f.GetForwards()) != 0 || len(f.GetGateways()) != 1 {
 		t.Errorf("mode none: %v %v", f, err)
 	}
-	if _, err := withDoors(&cellv1.Start{}, &cellv1.HelloReply{AgentVersion: "0.1"}, sp, &pluginv1.LaunchPlan{}); err == nil || !strings.Contains(err.Error(), "0.1") {
+	if err := withDoors(&cellv1.Start{}, &cellv1.HelloReply{AgentVersion: "0.1"}, sp, &pluginv1.LaunchPlan{}); err == nil || !strings.Contains(err.Error(), "0.1") {
 		t.Errorf("an agent that cannot: %v", err)
 	}
-	if _, err := withDoors(&cellv1.Start{}, &cellv1.HelloReply{}, spec{}, &pluginv1.LaunchPlan{}); err != nil {
+	if err := withDoors(&cellv1.Start{}, &cellv1.HelloReply{}, spec{}, &pluginv1.LaunchPlan{}); err != nil {
 		t.Errorf("an agent that need not: %v", err)
 	}
 }

@@ -298,6 +298,66 @@ func (e *Engine) again(a *actor, d *governance.Decision) (call, error) {
 	return c, err
 }
 
+// carry takes what a human has answered, and no call has used yet, over a restart
+// of the host: an approval covers the same findings as before, and a refusal
+// stays one. The rules of now are asked all the same.
+func (e *Engine) carry(ctx context.Context, a *actor) {
+	for {
+		m := a.settled()
+		i := slices.IndexFunc(m.Task.Decisions, func(d governance.Decision) bool {
+			_, known := a.argsOf(&d)
+			return d.Epoch != m.Epoch && answered(&d) && known
+		})
+		if i < 0 || e.guard(a, &m).Stopped {
+			return
+		}
+		d := m.Task.Decisions[i]
+		if err := e.carryOne(ctx, a, &m, &d); err != nil {
+			e.log.Error("a human's answer to a call could not be taken over the restart; the human is asked again", "task", a.id, "decision", d.ID, "error", err)
+			return
+		}
+	}
+}
+
+// answered says that a decision came from a human's answer, or from the lack of
+// one, and was not used.
+func answered(d *governance.Decision) bool {
+	if d.Consumed || d.Outcome.Waits() {
+		return false
+	}
+	return len(d.Waived) > 0 || saidOutright(d)
+}
+
+// saidOutright: no rule made it (see verdict).
+func saidOutright(d *governance.Decision) bool {
+	return slices.ContainsFunc(d.Findings, func(f governance.Finding) bool { return f.Stage == "approval" })
+}
+
+func (e *Engine) carryOne(ctx context.Context, a *actor, m *mission.Mission, d *governance.Decision) error {
+	c, err := e.again(a, d)
+	if err != nil {
+		return err
+	}
+	var j judgement
+	if saidOutright(d) {
+		j = e.verdict(a, m, c, d.Outcome, d.Reason)
+	} else {
+		c.waived = d.Waived
+		j = e.judge(ctx, a, m, c)
+	}
+	j.proposed.ArgsDigest, j.decided.ArgsDigest = d.ArgsDigest, d.ArgsDigest
+	err = a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+		return m.Propose(e.guard(a, m), j.proposed, j.decided, e.question(j.decided, c))
+	}, nil)
+	if errors.Is(err, governance.ErrEpoch) {
+		return nil // the loop sees the newer epoch
+	}
+	if err == nil {
+		a.keepArgs(j)
+	}
+	return err
+}
+
 func earlier(a, b *time.Time) *time.Time {
 	if a == nil || b != nil && b.Before(*a) {
 		return b

@@ -155,6 +155,9 @@ func (e *Engine) ladder(ctx context.Context, a *actor) bool {
 		effective, l.rungs = w.at, append(l.rungs, w.first...)
 	}
 	l.climb("cut", func() string { e.cutOff(a.id); return "done" })
+	if r := a.interrupted.Load(); r != nil {
+		l.rungs = append(l.rungs, *r)
+	}
 	e.requestCancel(a)
 	proof, err := e.endProcesses(ctx, a, l)
 	if err != nil {
@@ -227,6 +230,10 @@ func (e *Engine) endProcesses(ctx context.Context, a *actor, l *ladderLog) (isol
 		proof.Result, proof.Detail = "outside", "the agent runs outside of any cell: it is granted no dispatch any more; its process is not ended"
 	}
 	c := a.cell()
+	if c != nil && c.State == cells.StateParked {
+		proof.Driver, proof.Result, proof.Detail = c.Instance, "no_session", "no session ran: the cell had been ended before, while the mission waited"
+		c = nil
+	}
 	if c != nil {
 		e.quieten(ctx, a, c, l)
 	}

@@ -60,6 +60,25 @@ func (e *Engine) newLive(a *actor, c *cells.Cell, conn *cell.Conn, plan *pluginv
 	return s, nil
 }
 
+// pastLive is a session that is over, for what its runtime still has to say.
+func (e *Engine) pastLive(a *actor, c *cells.Cell, plan *pluginv1.LaunchPlan) (*liveSession, error) {
+	m := a.state()
+	sp, err := a.spec()
+	if err != nil {
+		return nil, err
+	}
+	sess, err := e.logs.create(m.SessionID, m.ID)
+	if err != nil {
+		return nil, fmt.Errorf("session log: %w", err)
+	}
+	s := &liveSession{eng: e, a: a, cell: c, plan: plan, spec: sp, gen: m.Generation, id: m.SessionID, log: sess.Log}
+	s.rt = newRuntimeLink(s)
+	return s, nil
+}
+
+// past says that the session is over: nothing of it can run any more.
+func (s *liveSession) past() bool { return s.conn.Load() == nil }
+
 func (s *liveSession) touch() { s.touched.Store(s.eng.now().UnixNano()) }
 
 // follow serves a live session until the mission has ended, the stop latch is
@@ -116,6 +135,9 @@ func (s *liveSession) serve(ctx context.Context, conn *cell.Conn) (ended bool) {
 		case <-ctx.Done():
 			return false
 		case <-s.a.launchCtx().Done():
+			if s.a.latch.Load() && exited == nil {
+				s.interrupt(ctx, conn)
+			}
 			return false
 		case <-conn.Done():
 			return false
@@ -150,6 +172,15 @@ func (s *liveSession) ended(ctx context.Context, conn *cell.Conn, x *cellv1.Exit
 	result := s.rt.result(ctx, &pluginv1.Exit{Code: x.GetCode(), Signal: x.GetSignal(), Oom: x.GetOom()})
 	if ctx.Err() != nil {
 		return false
+	}
+	if n, goesOn := s.renewal(x, result); goesOn {
+		if !s.endSession(n) {
+			return false
+		}
+		ackCtx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_ = conn.AckExit(ackCtx, s.id) // said again when the cell is used again
+		return true
 	}
 	end := endOf(x, result)
 	end.Artifacts = append(end.Artifacts, s.gather(ctx, conn)...)
@@ -216,13 +247,13 @@ func (s *liveSession) redial(ctx context.Context) bool {
 		if err == nil {
 			conn.Close()
 			cancel()
-			s.lost("the cell agent does not know the session any more", "exit_unknown")
+			s.lost(ctx, "the cell agent does not know the session any more", "exit_unknown")
 			return false
 		}
 		st, gone, ierr := s.eng.opts.Cells.Inspect(dialCtx, s.cell)
 		cancel()
 		if ierr == nil && gone {
-			s.lost(lostWords(st), "cell_lost")
+			s.lost(ctx, lostWords(st), "cell_lost")
 			return false
 		}
 		s.eng.log.Debug("cell link is down", "mission", s.a.id, "error", err, "inspect", ierr)
@@ -254,8 +285,20 @@ func lostWords(st *pluginv1.CellStatus) string {
 	}
 }
 
-// lost ends a mission whose cell or session is gone.
-func (s *liveSession) lost(why, reason string) {
+// lost ends a mission whose cell or session is gone, unless its runtime can go
+// on without it.
+func (s *liveSession) lost(ctx context.Context, why, reason string) {
+	if s.plan.GetBoundary() == pluginv1.Boundary_BOUNDARY_PROTOCOL {
+		result := s.rt.result(ctx, &pluginv1.Exit{Unknown: true})
+		if ctx.Err() != nil {
+			return
+		}
+		if n, goesOn := s.renewal(&cellv1.Exited{}, result); goesOn {
+			n.Reason = why
+			s.endSession(n)
+			return
+		}
+	}
 	err := s.a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
 		return m.Finish(s.gen, mission.Ended{State: mission.StateFailed, Reason: reason, Error: why})
 	}, nil)
@@ -266,28 +309,62 @@ func (s *liveSession) lost(why, reason string) {
 
 // checkTime looks after the time limits: questions, wall and idle.
 func (s *liveSession) checkTime(conn *cell.Conn) {
+	s.eng.expireQuestions(s.a, conn)
 	now := s.eng.now()
 	m := s.a.state()
-	for _, q := range m.Questions {
-		if q.ExpiresAt == nil || now.Before(*q.ExpiresAt) {
-			continue
-		}
-		if q.Source == "ask" {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			_ = conn.AskAnswer(ctx, q.SourceID, "", "nobody answered in time")
-			cancel()
-		}
-		s.closeQuestion(q.HITLID, "expired")
-	}
 	if m.Paused || len(m.Questions) > 0 {
 		s.touch() // waiting for a human is not idling
 	}
 	switch { // a stop that cannot be written yet holds all the same: the ladder writes it
-	case s.spec.Wall > 0 && m.StartedAt != nil && now.Sub(*m.StartedAt) > s.spec.Wall:
+	case s.spec.Wall > 0 && m.StartedAt != nil && now.Sub(*m.StartedAt)-m.Parked > s.spec.Wall:
 		_ = s.eng.stopWith(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("it ran longer than budget.wall = %s", s.spec.Wall), Fail: "timeout"})
 	case s.spec.Idle > 0 && now.UnixNano()-s.touched.Load() > int64(s.spec.Idle):
 		_ = s.eng.stopWith(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("no output, call or checkpoint for budget.idle = %s", s.spec.Idle), Fail: "idle"})
 	}
+}
+
+// outlives says whether a mission goes on whose cell was lost while the host was
+// away: a start of a further session is begun again, and of a session that ran
+// its runtime is asked.
+func (e *Engine) outlives(ctx context.Context, a *actor, c *cells.Cell, why string) bool {
+	m := a.state()
+	if c == nil || m.StartedAt == nil {
+		return false
+	}
+	sp, err := a.spec()
+	if err != nil {
+		return false
+	}
+	n := mission.Renewal{Next: mission.NextNow, Reason: why, MaxResumes: sp.MaxResumes}
+	if m.Phase == mission.PhaseLive {
+		plan, err := storedPlan(c)
+		if err != nil || plan.GetBoundary() != pluginv1.Boundary_BOUNDARY_PROTOCOL {
+			return false
+		}
+		s, err := e.pastLive(a, c, plan)
+		if err != nil {
+			return false
+		}
+		rtCtx, cancel := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() { defer close(done); s.rt.run(rtCtx) }()
+		result := s.rt.result(ctx, &pluginv1.Exit{Unknown: true})
+		cancel()
+		<-done
+		goesOn := false
+		if n, goesOn = s.renewal(&cellv1.Exited{}, result); !goesOn {
+			return false
+		}
+		n.Reason = why
+	}
+	if m.Suspended || m.Phase == mission.PhaseLive || m.Phase == mission.PhaseStarting {
+		// Said in this order: the host is back, and then that the session is not.
+		if err := a.insist(e.reconnect(a, "ckpt-"+newUUID(), m.ResumeOffset), nil); err != nil || a.state().Terminal() {
+			return true
+		}
+	}
+	err = a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.EndSession(m.Generation, n) }, nil)
+	return err == nil
 }
 
 func storedPlan(c *cells.Cell) (*pluginv1.LaunchPlan, error) {

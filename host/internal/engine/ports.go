@@ -44,6 +44,8 @@ type Plugins interface {
 	Capabilities(ref string) ([]string, error)
 	// Features that the instance's plugin declares.
 	Features(ref string) []string
+	// Needs that the instance's plugin declares.
+	Needs(ref string) []*pluginv1.Need
 	// Changed is closed at the next change of any instance's health.
 	Changed() <-chan struct{}
 }

@@ -13,8 +13,10 @@ import (
 
 	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/mission"
+	"github.com/airlock-host/airlock/host/internal/store"
 	cellv1 "github.com/airlock-host/airlock/proto/airlock/cell/v1"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
+	cell "github.com/airlock-host/airlock/sdk/cell"
 )
 
 // answerWait bounds the writing of an answer.
@@ -26,7 +28,11 @@ var questionSpace = uuid.MustParse("6f0d3b52-4d0e-5b0e-9a3c-6f2f7c1f9a11")
 // questionID is the host's id of a question: unique over all missions, and the
 // same for the same question.
 func (s *liveSession) questionID(source, id string) string {
-	name := strings.Join([]string{s.a.id, fmt.Sprint(s.gen), source, id}, "\x00")
+	generation := fmt.Sprint(s.gen)
+	if source == mission.SourceRuntime && s.byMessage() {
+		generation = "" // its runtime puts it again in a further session
+	}
+	name := strings.Join([]string{s.a.id, generation, source, id}, "\x00")
 	return uuid.NewSHA1(questionSpace, []byte(name)).String()
 }
 
@@ -49,15 +55,47 @@ func (s *liveSession) matchAsks(asks []*cellv1.Ask) {
 	}
 }
 
-func (s *liveSession) question(q *pluginv1.Question) {
-	s.put(mission.Question{Prompt: q.GetPrompt(), Context: q.GetContext(), Options: q.GetOptions(), Source: "runtime", SourceID: q.GetHitlId()})
+// byMessage says that the runtime gets answers as messages, and writes them to
+// its agent itself.
+func (s *liveSession) byMessage() bool {
+	return s.plan.GetBoundary() == pluginv1.Boundary_BOUNDARY_PROTOCOL
 }
 
-// put journals a question. A terminal has one reader: a new question from the
-// runtime closes the older one.
+// question puts a question of the runtime, or answers it when it was answered
+// before: the runtime may have been away meanwhile.
+func (s *liveSession) question(q *pluginv1.Question) {
+	if s.byMessage() {
+		m := s.a.settled()
+		id := s.questionID(mission.SourceRuntime, q.GetHitlId())
+		if text, ok := m.Reply(id); ok {
+			s.rt.answer(q.GetHitlId(), text, "")
+			return
+		}
+		if slices.Contains(m.Closed, id) {
+			s.rt.answer(q.GetHitlId(), "", "expired")
+			return
+		}
+	}
+	s.put(mission.Question{Prompt: withOptions(q), Context: q.GetContext(), Options: q.GetOptions(), Source: mission.SourceRuntime, SourceID: q.GetHitlId()})
+}
+
+// withOptions is a question's prompt; options that it does not name itself
+// follow it, since the orchestrator shows the prompt alone.
+func withOptions(q *pluginv1.Question) string {
+	for _, o := range q.GetOptions() {
+		if !strings.Contains(q.GetPrompt(), o) {
+			return q.GetPrompt() + "\nOptions: " + strings.Join(q.GetOptions(), " | ")
+		}
+	}
+	return q.GetPrompt()
+}
+
+// put journals a question. A terminal has one reader: a new question that is
+// answered there closes the older one.
 func (s *liveSession) put(q mission.Question) {
 	q.HITLID = s.questionID(q.Source, q.SourceID)
 	q.MissionID, q.SessionID, q.AskedAt = s.a.id, s.id, s.eng.now().UTC()
+	q.ByMessage = q.Source == mission.SourceRuntime && s.byMessage()
 	if q.Prompt == "" {
 		q.Prompt = "(no prompt)"
 	}
@@ -66,7 +104,7 @@ func (s *liveSession) put(q mission.Question) {
 		q.ExpiresAt = &at
 	}
 	for _, old := range s.a.state().Questions {
-		if q.Source == "runtime" && old.Source == "runtime" && old.HITLID != q.HITLID {
+		if q.Source == mission.SourceRuntime && old.Source == q.Source && old.HITLID != q.HITLID && !s.byMessage() {
 			s.closeQuestion(old.HITLID, "withdrawn")
 		}
 	}
@@ -119,6 +157,9 @@ func (e *Engine) Answer(ctx context.Context, hitlID, actor, text string) error {
 	if q, _ := a.questionNow(hitlID); q.Source == mission.SourceMCP {
 		return e.answerMCP(a, hitlID, actor, text)
 	}
+	if done, err := e.answerRuntime(a, hitlID, actor, text); done || err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	if err := a.untilConnected(ctx); err != nil {
@@ -148,6 +189,65 @@ func (e *Engine) Answer(ctx context.Context, hitlID, actor, text string) error {
 	}
 	s.touch()
 	return a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Close(hitlID, "answered", actor) }, nil)
+}
+
+// answerRuntime stores the answer to a question that the runtime gets by a
+// message, and sends it if the runtime is there; else it gets it when it asks
+// again. false: the question is none of those.
+func (e *Engine) answerRuntime(a *actor, hitlID, actor, text string) (done bool, err error) {
+	a.ops.Lock()
+	defer a.ops.Unlock()
+	m := a.settled()
+	q, open := m.Question(hitlID)
+	if !open || !q.ByMessage {
+		return false, nil
+	}
+	switch {
+	case a.latch.Load():
+		return true, fmt.Errorf("the mission is being stopped: %w", ErrConflict)
+	case m.Paused:
+		return true, fmt.Errorf("the mission is paused, resume it first: %w", ErrConflict)
+	}
+	err = a.commit(func(m *mission.Mission) ([]mission.Fact, error) { return m.Close(hitlID, "answered", actor) },
+		func(next *mission.Mission, _ *store.Batch) error {
+			next.Remember(mission.Reply{HITLID: hitlID, Text: text})
+			return nil
+		})
+	if err == nil {
+		if s := a.sess.Load(); s != nil {
+			s.rt.answer(q.SourceID, text, "")
+		}
+		return true, nil
+	}
+	if errors.Is(err, mission.ErrIllegal) {
+		return true, fmt.Errorf("the question was answered or withdrawn: %w", ErrConflict)
+	}
+	return true, err
+}
+
+// expireQuestions closes what nobody answered in time. conn is the cell's link;
+// nil: there is no session.
+func (e *Engine) expireQuestions(a *actor, conn *cell.Conn) {
+	now := e.now()
+	for _, q := range a.state().Questions {
+		if q.ExpiresAt == nil || now.Before(*q.ExpiresAt) || q.Source == mission.SourceApproval {
+			continue // an approval has a timer of its own (watchExpiry)
+		}
+		if q.Source == "ask" && conn != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			_ = conn.AskAnswer(ctx, q.SourceID, "", "nobody answered in time")
+			cancel()
+		}
+		err := a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Close(q.HITLID, "expired", "") }, nil)
+		switch {
+		case err != nil && !errors.Is(err, mission.ErrIllegal):
+			e.log.Warn("question could not be closed", "mission", a.id, "error", err)
+		case err == nil && q.ByMessage:
+			if s := a.sess.Load(); s != nil {
+				s.rt.answer(q.SourceID, "", "expired")
+			}
+		}
+	}
 }
 
 func (a *actor) questionNow(hitlID string) (mission.Question, bool) {

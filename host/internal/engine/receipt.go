@@ -52,7 +52,7 @@ type isolationProof struct {
 
 // rung is one step of the ladder.
 type rung struct {
-	Name   string    `json:"name"` // latch | tombstone | cell_latch | cut | freeze | kill | revoke
+	Name   string    `json:"name"` // latch | tombstone | cell_latch | cut | interrupt | freeze | kill | revoke
 	Result string    `json:"result"`
 	At     time.Time `json:"at"`
 	TookMS float64   `json:"took_ms"`

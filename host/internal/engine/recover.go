@@ -109,10 +109,16 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 		e.goRun(func(ctx context.Context) { e.run(ctx, a, slot) })
 		return
 	}
-	g.occupy(a)
+	if m.Phase != mission.PhaseBetween || m.Next == mission.NextNow {
+		g.occupy(a)
+	}
 	e.goRun(func(ctx context.Context) {
 		defer close(a.done)
-		if !a.latch.Load() {
+		switch {
+		case a.latch.Load():
+		case m.Phase == mission.PhaseBetween:
+			e.takeUpBetween(ctx, a)
+		default:
 			e.takeUp(ctx, a, c)
 		}
 		e.conclude(ctx, a)
@@ -192,9 +198,16 @@ func (e *Engine) takeUp(ctx context.Context, a *actor, c *cells.Cell) {
 	case err == nil && s != nil:
 		e.adoptRules(a)
 		e.rejudge(ctx, a)
-		e.follow(ctx, a, s)
+		e.carry(ctx, a)
+		e.rounds(ctx, a, s)
 	case err == nil || ctx.Err() != nil || a.latch.Load():
 	case errors.Is(err, errGone):
+		if e.outlives(ctx, a, c, err.Error()) {
+			e.rejudge(ctx, a)
+			e.carry(ctx, a)
+			e.rounds(ctx, a, nil)
+			return
+		}
 		err := a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
 			return m.Finish(m.Generation, mission.Ended{State: mission.StateFailed, Reason: "cell_lost", Error: err.Error()})
 		}, nil)
@@ -214,14 +227,28 @@ func neverStarted(m *mission.Mission, c *cells.Cell) bool {
 // startAnew removes what a start that was cut short has left and launches the
 // mission again.
 func (e *Engine) startAnew(ctx context.Context, a *actor, c *cells.Cell) (*liveSession, error) {
-	e.endCell(ctx, c)
-	a.setCell(nil)
+	if a.state().StartedAt == nil {
+		e.endCell(ctx, c)
+		a.setCell(nil)
+	} else if err := e.park(ctx, a); err != nil { // a further session: what it works on stays
+		return nil, err
+	}
 	generation := a.state().Generation
 	err := a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Requeue(generation, e.now()) }, nil)
 	if err != nil {
 		return nil, err
 	}
 	return e.launch(a)
+}
+
+// takeUpBetween takes a mission up that was between two sessions.
+func (e *Engine) takeUpBetween(ctx context.Context, a *actor) {
+	if err := a.insist(e.reconnect(a, "ckpt-"+newUUID(), 0), nil); err != nil || a.state().Terminal() {
+		return
+	}
+	e.rejudge(ctx, a)
+	e.carry(ctx, a)
+	e.rounds(ctx, a, nil)
 }
 
 // errGone says that a cell does not exist any more.

@@ -145,7 +145,7 @@ func oneLine(s string) string {
 // settleWork stores what there is of an ended mission's files in its cell, which
 // is stopped for that. Until it succeeds the cell must not be destroyed.
 func (e *Engine) settleWork(ctx context.Context, c *cells.Cell) error {
-	if c.MissionID == "" || c.State != cells.StateBound && !c.Uncollected {
+	if c.MissionID == "" || c.State != cells.StateBound && !c.Uncollected && !c.Worked {
 		return nil // no session was started in it
 	}
 	job, ok := e.opts.Cells.Work(c)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -37,7 +38,7 @@ func (e *Engine) run(ctx context.Context, a *actor, slot *slotWait) {
 		e.refillWarm()
 		switch {
 		case err == nil:
-			e.follow(ctx, a, s)
+			e.rounds(ctx, a, s)
 		case ctx.Err() != nil || a.latch.Load():
 		default:
 			e.failStart(a, err)
@@ -103,7 +104,12 @@ func (e *Engine) launch(a *actor) (*liveSession, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resolved agent spec: %w", err)
 	}
-	c, err := e.claim(a, sp)
+	var c *cells.Cell
+	if a.state().Phase == mission.PhaseBetween {
+		c, err = e.reclaim(ctx, a)
+	} else {
+		c, err = e.claim(a, sp)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +117,7 @@ func (e *Engine) launch(a *actor) (*liveSession, error) {
 		return nil, err
 	}
 	if len(c.Ref) == 0 {
+		c.FileDirs = e.needed(sp.Runtime, needCellDir)
 		if err := e.opts.Cells.Create(ctx, c); err != nil {
 			return nil, err
 		}
@@ -213,8 +220,11 @@ func (e *Engine) startSession(ctx context.Context, a *actor, c *cells.Cell, conn
 		return nil, err
 	}
 	defer a.ops.Unlock()
-	frame, err := withDoors(startFrame(m, c, plan), conn.Hello(), sp, plan)
+	frame, err := startFrame(m, c, plan)
 	if err != nil {
+		return nil, err
+	}
+	if err := withDoors(frame, conn.Hello(), sp, plan); err != nil {
 		return nil, err
 	}
 	frame.Env = append(frame.Env, secret...)
@@ -236,7 +246,7 @@ func (e *Engine) journalStarted(a *actor, c *cells.Cell) error {
 		}
 		return m.SessionStarted(generation)
 	}, func(_ *mission.Mission, b *store.Batch) error {
-		c.State = cells.StateBound
+		c.State, c.Worked = cells.StateBound, true
 		return putCell(b, c)
 	})
 }
@@ -247,6 +257,13 @@ func (e *Engine) plan(ctx context.Context, a *actor, c *cells.Cell, sp spec) (*p
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
 	req := &pluginv1.PlanRequest{Mission: missionSpec(a.state(), sp), Cell: c.CellFacts()}
+	var err error
+	if req.Resume, err = e.resumePoint(ctx, a); err != nil {
+		return nil, err
+	}
+	if req.WorkspaceFiles, err = e.workspaceFiles(sp); err != nil {
+		return nil, err
+	}
 	for {
 		rt, err := e.opts.Plugins.Runtime(sp.Runtime)
 		if err == nil {
@@ -285,7 +302,21 @@ func missionSpec(m *mission.Mission, sp spec) *pluginv1.MissionSpec {
 	return s
 }
 
-func startFrame(m *mission.Mission, c *cells.Cell, p *pluginv1.LaunchPlan) *cellv1.Start {
+// stateVar is the name under which a session finds the mission's state directory.
+const stateVar = "AIRLOCK_STATE"
+
+// inState puts the state directory where a plan says ${AIRLOCK_STATE}.
+func inState(text string, facts *pluginv1.CellFacts) (string, error) {
+	if !strings.Contains(text, "${"+stateVar+"}") {
+		return text, nil
+	}
+	if facts.GetState() == "" {
+		return "", fmt.Errorf("the plan uses ${%s}, and the isolation driver attaches no state volume", stateVar)
+	}
+	return strings.ReplaceAll(text, "${"+stateVar+"}", facts.GetState()), nil
+}
+
+func startFrame(m *mission.Mission, c *cells.Cell, p *pluginv1.LaunchPlan) (*cellv1.Start, error) {
 	facts := c.CellFacts()
 	f := &cellv1.Start{SessionId: m.SessionID, Generation: m.Generation, Argv: p.GetArgv(), Cwd: p.GetCwd(),
 		Uid: facts.GetUid(), Gid: facts.GetGid(), OnFull: cellv1.OnFull(p.GetOnFull()), WatchWaiting: p.GetWatchWaiting()}
@@ -297,23 +328,34 @@ func startFrame(m *mission.Mission, c *cells.Cell, p *pluginv1.LaunchPlan) *cell
 		f.Env = append(f.Env, "HOME="+f.Cwd)
 	}
 	for name, value := range p.GetEnv() {
+		value, err := inState(value, facts)
+		if err != nil {
+			return nil, err
+		}
 		f.Env = append(f.Env, name+"="+value)
 	}
 	f.Env = append(f.Env, "AIRLOCK_MISSION="+m.ID)
 	if _, set := p.GetEnv()["TRACEPARENT"]; !set { // whoever traces in the cell goes on with the mission's trace
 		f.Env = append(f.Env, "TRACEPARENT="+mission.Trace(m.JournalUUID, m.Metadata).Header())
 	}
+	if facts.GetState() != "" {
+		f.Env = append(f.Env, stateVar+"="+facts.GetState())
+	}
 	if t := p.GetTerminal(); t != nil {
 		f.Terminal = &cellv1.TerminalSize{Cols: or(t.GetCols(), 80), Rows: or(t.GetRows(), 24)}
 	}
 	for _, file := range p.GetFiles() {
-		cf := &cellv1.File{Path: file.GetPath(), Content: file.GetContent(), Mode: file.GetMode()}
+		path, err := inState(file.GetPath(), facts)
+		if err != nil {
+			return nil, err
+		}
+		cf := &cellv1.File{Path: path, Content: file.GetContent(), Mode: file.GetMode()}
 		if !file.GetRootOwned() {
 			cf.Uid, cf.Gid = facts.GetUid(), facts.GetGid()
 		}
 		f.Files = append(f.Files, cf)
 	}
-	return f
+	return f, nil
 }
 
 func or(v, def uint32) uint32 {
@@ -331,6 +373,8 @@ func (e *Engine) failStart(a *actor, cause error) {
 	switch code := status.Code(rootStatus(cause)); {
 	case errors.Is(cause, errBlocked):
 		reason = "blocked"
+	case errors.Is(cause, errGone):
+		reason = "cell_lost"
 	case code == codes.Unavailable || errors.Is(cause, context.DeadlineExceeded) || code == codes.DeadlineExceeded:
 		reason = "driver_unavailable"
 	}

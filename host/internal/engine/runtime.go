@@ -3,9 +3,11 @@ package engine
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,10 +35,16 @@ type runtimeLink struct {
 
 	once    sync.Once
 	results chan *pluginv1.Result
+
+	letGo       sync.Once
+	interrupted chan struct{} // closed when the agent was interrupted for a stop
+
+	sendMu sync.Mutex
+	send   func(*pluginv1.RunRequest) error // of the stream that is open; nil: none
 }
 
 func newRuntimeLink(s *liveSession) *runtimeLink {
-	return &runtimeLink{s: s, news: make(chan struct{}, 1), results: make(chan *pluginv1.Result, 1)}
+	return &runtimeLink{s: s, news: make(chan struct{}, 1), results: make(chan *pluginv1.Result, 1), interrupted: make(chan struct{})}
 }
 
 func (r *runtimeLink) poke() {
@@ -58,6 +66,30 @@ func (r *runtimeLink) waiting(w *cellv1.Waiting) {
 	r.blocked = &pluginv1.Waiting{Since: w.GetSince(), ScreenLine: w.GetScreenLine(), Offset: w.GetOffset()}
 	r.mu.Unlock()
 	r.poke()
+}
+
+func (r *runtimeLink) setSend(send func(*pluginv1.RunRequest) error) {
+	r.sendMu.Lock()
+	r.send = send
+	r.sendMu.Unlock()
+}
+
+// tell sends a message on the stream that is open. A plugin that is away asks
+// again when it is back.
+func (r *runtimeLink) tell(m *pluginv1.RunRequest) bool {
+	r.sendMu.Lock()
+	send := r.send
+	r.sendMu.Unlock()
+	return send != nil && send(m) == nil
+}
+
+// answer sends the answer to a question of the plugin, or why there is none.
+func (r *runtimeLink) answer(id, text, none string) {
+	a := &pluginv1.Answer{HitlId: id, Text: text, None: none}
+	if t := strings.TrimSpace(text); strings.HasPrefix(t, "{") && json.Valid([]byte(t)) {
+		a.Structured = []byte(t)
+	}
+	r.tell(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Answer{Answer: a}})
 }
 
 // result tells the plugin of the exit and gives its view of it; nil when it
@@ -111,8 +143,10 @@ func (r *runtimeLink) stream(ctx context.Context) (done bool, err error) {
 	}
 	m := s.a.state()
 	open := &pluginv1.Open{Mission: missionSpec(m, s.spec), SessionId: s.id, Plan: s.plan, Generation: s.gen}
-	if st, err := s.eng.opts.Store.RuntimeState(ctx, s.a.id); err == nil && st.Generation == s.gen {
-		open.State, open.Offset = st.State, st.Offset
+	if st, err := s.eng.opts.Store.RuntimeState(ctx, s.a.id); err == nil {
+		if open.State = st.State; st.Generation == s.gen { // else of an earlier session, whose output is past
+			open.Offset = st.Offset
+		}
 	} else if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return false, err
 	}
@@ -125,13 +159,17 @@ func (r *runtimeLink) stream(ctx context.Context) (done bool, err error) {
 	if err := send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Open{Open: open}}); err != nil {
 		return false, err
 	}
+	r.setSend(send)
+	defer r.setSend(nil)
 	b := &boundary{s: s, send: send, caughtUp: make(chan struct{})}
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
 		if err := r.feed(ctx, open.Offset, b); err != nil && ctx.Err() == nil {
 			s.eng.log.Debug("feeding the runtime ended", "mission", s.a.id, "error", err)
-			cancel()
+			if !errors.Is(err, io.EOF) { // else the stream has ended, and Recv says why
+				cancel()
+			}
 		}
 	}()
 	var calls sync.WaitGroup
@@ -305,9 +343,13 @@ func (r *runtimeLink) handle(ctx context.Context, msg *pluginv1.RunResponse) err
 	case *pluginv1.RunResponse_Checkpoint:
 		return s.checkpoint(ctx, m.Checkpoint)
 	case *pluginv1.RunResponse_Write:
-		return unlessEnded(s.conn.Load().Input(ctx, s.id, m.Write.GetKey(), m.Write.GetData(), s.gen))
+		return s.write(ctx, m.Write)
+	case *pluginv1.RunResponse_Interrupted:
+		r.letGo.Do(func() { close(r.interrupted) })
 	case *pluginv1.RunResponse_CloseInput:
-		return unlessEnded(s.conn.Load().CloseInput(ctx, s.id, s.gen))
+		if conn := s.conn.Load(); conn != nil {
+			return unlessEnded(conn.CloseInput(ctx, s.id, s.gen))
+		}
 	case *pluginv1.RunResponse_Problem:
 		s.eng.log.Warn("the runtime reports a problem", "mission", s.a.id, "fatal", m.Problem.GetFatal(), "message", m.Problem.GetMessage())
 	case *pluginv1.RunResponse_Usage:

@@ -82,7 +82,7 @@ func (e *Engine) fillWarm(ctx context.Context, g *agent) {
 	missing := block.Warm - len(g.warm)
 	g.mu.Unlock()
 	for range missing {
-		c, err := e.makeWarm(ctx, sp)
+		c, err := e.makeWarm(ctx, sp, block.Runtime)
 		if err != nil {
 			e.log.Warn("warm cell could not be made", "agent", block.Name, "error", err)
 			return
@@ -97,11 +97,12 @@ func (e *Engine) fillWarm(ctx context.Context, g *agent) {
 	}
 }
 
-func (e *Engine) makeWarm(ctx context.Context, sp cells.Spec) (*cells.Cell, error) {
+func (e *Engine) makeWarm(ctx context.Context, sp cells.Spec, runtime string) (*cells.Cell, error) {
 	c, err := e.opts.Cells.Prepare(sp)
 	if err != nil {
 		return nil, err
 	}
+	c.FileDirs = e.needed(runtime, needCellDir)
 	if err := e.putCellRow(ctx, c); err != nil {
 		e.opts.Cells.Release(c)
 		return nil, err

@@ -64,7 +64,7 @@ func (t *Task) decided(f Decided, at time.Time) {
 	if f.Decision.CausalLink != nil {
 		d.CausalLink = *f.Decision.CausalLink
 	}
-	d.Findings, d.Rewritten = f.Decision.Findings, f.UpdatedArgs != nil
+	d.Findings, d.Rewritten, d.Waived = f.Decision.Findings, f.UpdatedArgs != nil, f.Context.Waived
 	t.Decisions = slices.Clone(t.Decisions)
 	_, answered := t.ResolvedBy(d.CausalLink)
 	if old, ok := t.Decision(d.CausalLink); ok && old.Waits() && !answered {

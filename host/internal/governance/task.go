@@ -97,9 +97,11 @@ type Decision struct {
 	Args      json.RawMessage `json:"args,omitempty"`
 	Rewritten bool            `json:"rewritten,omitempty"` // the arguments that would run are not those proposed
 	Consumed  bool            `json:"consumed,omitempty"`
-	ExpiresAt *time.Time      `json:"expires_at,omitempty"` // of an approval
-	Boundary  string          `json:"boundary,omitempty"`   // protocol | harness | launch | mcp
-	DecidedAt time.Time       `json:"decided_at"`
+	// Waived are ids of findings that a human's approval covers.
+	Waived    []string   `json:"waived,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"` // of an approval
+	Boundary  string     `json:"boundary,omitempty"`   // protocol | harness | launch | mcp
+	DecidedAt time.Time  `json:"decided_at"`
 }
 
 // Waits says whether a human is asked about it.

@@ -30,6 +30,7 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 		m.Phase, m.Suspended = PhaseQueued, false
 	case Starting:
 		m.Phase, m.Generation = PhaseStarting, f.Generation
+		m.unpark(at)
 		m.CellID, m.Incarnation, m.SessionID, m.BootID = f.CellID, f.Incarnation, f.SessionID, f.BootID
 	case Started:
 		m.Phase, m.SessionID = PhaseLive, f.SessionID
@@ -83,6 +84,11 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 			m.Stop = &s
 		}
 	case Suspended:
+		if f.Next != "" {
+			m.Phase, m.Next, m.BetweenSince, m.RenewReason = PhaseBetween, f.Next, &at, f.Reason
+			m.Resumes, m.ResumeOffset, m.ResumeCalls = f.Resumes, 0, m.Task.Counters.Completed
+			break
+		}
 		m.Suspended, m.CheckpointID, m.Reason = true, f.CheckpointID, f.Reason
 	case Reconnected:
 		m.Suspended, m.Resumes, m.ResumeOffset = false, f.Resumes, f.Offset
@@ -104,6 +110,8 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 		m.Error, m.ExitCode, m.Summary = f.Error, f.ExitCode, f.Summary
 		m.AbortedBy, m.Artifacts = f.AbortedBy, f.Artifacts
 		m.Suspended, m.Paused, m.Questions, m.EndedAt = false, false, nil, &at
+		m.Replies, m.Lost = nil, nil
+		m.unpark(at)
 		if f.Tokens > 0 {
 			m.Tokens = f.Tokens
 		}
@@ -115,10 +123,40 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 	case governance.RulesChanged:
 		m.Epoch = f.Epoch
 		m.Task.Apply(f, at)
+	case governance.Settled:
+		m.lose(f)
+		m.Task.Apply(f, at)
 	default:
 		m.Task.Apply(f, at)
 	}
 	m.settle()
+}
+
+// unpark ends a wait between two sessions.
+func (m *Mission) unpark(at time.Time) {
+	if m.BetweenSince != nil {
+		m.Parked += at.Sub(*m.BetweenSince)
+	}
+	m.Next, m.BetweenSince = "", nil
+}
+
+// maxLost bounds what an agent is told of calls that nobody knows the end of.
+const maxLost = 32
+
+// lose notes a call whose end nobody knows, and forgets those of earlier
+// sessions once the agent has completed another one.
+func (m *Mission) lose(s governance.Settled) {
+	i, ok := m.Task.Invocation(s.InvocationID)
+	if !ok || i.Boundary == Launch {
+		return
+	}
+	switch s.Outcome {
+	case governance.Unknown:
+		m.Lost = append(slices.Clone(m.Lost[max(0, len(m.Lost)-maxLost+1):]),
+			LostCall{ProposalID: i.ProposalID, InvocationID: i.ID, Tool: i.Tool, Generation: m.Generation})
+	case governance.Succeeded:
+		m.Lost = slices.DeleteFunc(slices.Clone(m.Lost), func(c LostCall) bool { return c.Generation < m.Generation })
+	}
 }
 
 // dropApprovals closes the questions that stand for approvals: they are void,

@@ -23,7 +23,7 @@ func (m *Mission) Start(cellID string, incarnation uint64, sessionID, bootID str
 	if err := m.alive("start"); err != nil {
 		return nil, err
 	}
-	if m.Phase != PhaseQueued || m.Paused || m.Latched() {
+	if m.Phase != PhaseQueued && m.Phase != PhaseBetween || m.Paused || m.Latched() {
 		return nil, fmt.Errorf("start: %w (phase %s)", ErrIllegal, m.Phase)
 	}
 	return []Fact{Starting{V: version, Generation: m.Generation + 1, CellID: cellID, Incarnation: incarnation, SessionID: sessionID, BootID: bootID}}, nil
@@ -225,7 +225,7 @@ func (m *Mission) Reconnect(checkpointID string, offset uint64, maxResumes int, 
 		return append([]Fact{Assigned{V: version, EstimatedStart: estimatedStart, Again: true}}, m.restate(m.Epoch)...), nil
 	}
 	planned, resumes := m.Suspended, m.Resumes
-	if !planned {
+	if !planned && m.Phase != PhaseBetween { // there nothing ran that could have come to grief
 		switch progress := offset > m.ResumeOffset || m.Task.Counters.Completed > m.ResumeCalls; {
 		case progress:
 			resumes = 1
@@ -245,7 +245,7 @@ func (m *Mission) Reconnect(checkpointID string, offset uint64, maxResumes int, 
 	if latched && !m.Latched() {
 		return append(facts, Paused{V: version, Epoch: m.Epoch + 2, Actor: "airlock", Reason: RestartRequired}), nil
 	}
-	if m.Phase == PhaseLive && !m.Latched() {
+	if (m.Phase == PhaseLive || m.Phase == PhaseBetween) && !m.Latched() {
 		facts = append(facts, Resumed{V: version, From: "suspended"})
 	}
 	return append(facts, m.restate(m.Epoch+1)...), nil
@@ -259,6 +259,9 @@ func (m *Mission) Requeue(generation uint64, estimatedStart time.Time) ([]Fact, 
 	}
 	if m.Phase != PhaseStarting {
 		return nil, fmt.Errorf("requeue: %w (phase %s)", ErrIllegal, m.Phase)
+	}
+	if m.StartedAt != nil { // it was to be a further session
+		return []Fact{Suspended{V: version, Reason: "the start of its next session did not come through", Next: NextNow, Resumes: m.Resumes}}, nil
 	}
 	return append([]Fact{Assigned{V: version, EstimatedStart: estimatedStart, Again: true}}, m.restate(m.Epoch)...), nil
 }

@@ -117,11 +117,15 @@ type (
 		StopID  string          `json:"stop_id"`
 		Receipt json.RawMessage `json:"receipt"`
 	}
-	// Suspended: the host goes away on purpose.
+	// Suspended: the host goes away on purpose. With Next it is the session alone
+	// that has ended, and another one of the mission follows; the orchestrator is
+	// not told of that.
 	Suspended struct {
 		V            int    `json:"v"`
 		CheckpointID string `json:"checkpoint_id"`
 		Reason       string `json:"reason"`
+		Next         Next   `json:"next,omitempty"`
+		Resumes      int    `json:"resumes,omitempty"`
 	}
 	// Reconnected: the host is back.
 	Reconnected struct {

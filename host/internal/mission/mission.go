@@ -31,6 +31,7 @@ const (
 	PhaseQueued   Phase = "queued"   // nothing was asked of a driver
 	PhaseStarting Phase = "starting" // a driver may have been asked (write-ahead)
 	PhaseLive     Phase = "live"     // the session was started
+	PhaseBetween  Phase = "between"  // the session has ended, and another one follows
 	PhaseEnded    Phase = "ended"
 )
 
@@ -83,6 +84,22 @@ type Mission struct {
 	Closed   []string  `json:"closed,omitempty"`
 	Progress *Progress `json:"progress,omitempty"`
 
+	// Next says when the next session is started, in PhaseBetween.
+	Next Next `json:"next,omitempty"`
+	// RenewReason is why the last session ended, where another one follows.
+	RenewReason string `json:"renew_reason,omitempty"`
+	// Lost are calls whose session ended before they did, until the agent has
+	// evidently gone on.
+	Lost []LostCall `json:"lost,omitempty"`
+	// Parked is how long the mission has waited between sessions, in all; the
+	// current wait began at BetweenSince.
+	Parked       time.Duration `json:"parked,omitempty"`
+	BetweenSince *time.Time    `json:"between_since,omitempty"`
+	// Replies are answers to questions of the runtime, the newest last, until the
+	// mission ends. They are not in the journal: a human may have said what is not
+	// to be kept.
+	Replies []Reply `json:"replies,omitempty"`
+
 	// Resumes counts unplanned restarts since the mission last made progress.
 	Resumes      int    `json:"resumes,omitempty"`
 	ResumeOffset uint64 `json:"resume_offset,omitempty"` // output at the last restart
@@ -118,6 +135,39 @@ type Stop struct {
 	Final bool `json:"final,omitempty"`
 	// Done: the ladder is through and its receipt is in the journal.
 	Done bool `json:"done,omitempty"`
+}
+
+// Next is when the next session of a mission is started.
+type Next string
+
+// When a session follows another one.
+const (
+	NextNow     Next = "now"     // at once
+	NextDecided Next = "decided" // when nothing of the mission waits for a human
+)
+
+// LostCall is a call that was admitted and whose end nobody knows.
+type LostCall struct {
+	ProposalID   string `json:"proposal_id"`
+	InvocationID string `json:"invocation_id"`
+	Tool         string `json:"tool_name"`
+	Generation   uint64 `json:"generation"` // of its session
+}
+
+// Reply is a human's answer to a question.
+type Reply struct {
+	HITLID string `json:"hitl_id"`
+	Text   string `json:"text"`
+}
+
+// Reply finds the answer to a question that was answered.
+func (m *Mission) Reply(hitlID string) (string, bool) {
+	for _, r := range m.Replies {
+		if r.HITLID == hitlID {
+			return r.Text, true
+		}
+	}
+	return "", false
 }
 
 // Artifact is something that a mission made.
@@ -163,7 +213,7 @@ func (m *Mission) View() View {
 		v.WaitingFor = "answer"
 	case m.Phase == PhaseQueued:
 		v.WaitingFor = "slot"
-	case m.Phase == PhaseStarting:
+	case m.Phase == PhaseStarting, m.Phase == PhaseBetween:
 		v.WaitingFor = "cell"
 	}
 	return v
@@ -179,7 +229,7 @@ func (m *Mission) settle() {
 		m.State = StatePaused
 	case len(m.Questions) > 0:
 		m.State = StateHITL
-	case m.Phase == PhaseLive:
+	case m.StartedAt != nil: // between two sessions too
 		m.State = StateRunning
 	default:
 		m.State = StateAssigned

@@ -77,6 +77,9 @@ type Question struct {
 	Options   []string   `json:"options,omitempty"`
 	AskedAt   time.Time  `json:"asked_at"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	// ByMessage says that the runtime gets the answer as a message; else it is
+	// typed into the session, or given to the process that asked.
+	ByMessage bool `json:"by_message,omitempty"`
 	// Source is who asks: "runtime" (the answer is typed into the session), "ask"
 	// (a process that ran `airlock-cell ask`) or "approval" (the gate; the answer
 	// is one of five verbs). SourceID is the id there.
@@ -86,6 +89,9 @@ type Question struct {
 
 // SourceMCP is the source of a question that a call over MCP waits for.
 const SourceMCP = "mcp"
+
+// SourceRuntime is the source of a question that the runtime puts.
+const SourceRuntime = "runtime"
 
 // SourceApproval is the source of a question that stands for an approval; its
 // hitl id is the decision's id.

@@ -31,12 +31,15 @@ func Wire(f Fact, after *Mission, at time.Time) (WireEvent, bool) {
 	case ReplanAsked:
 		return event("mission.paused", at, wireReason{StatePaused, "replan"})
 	case Resumed:
-		if after.Phase != PhaseLive {
+		if after.StartedAt == nil {
 			// serve's only word for "not held any more" before the start.
 			return event("mission.assigned", at, wireAssigned{StateAssigned, stamp(after.EstimatedStart)})
 		}
 		return event("mission.resumed", at, wireResumed{StateRunning, f.From})
 	case Suspended:
+		if f.Next != "" {
+			return WireEvent{}, false
+		}
 		return event("mission.suspended", at, wireSuspended{StateSuspended, f.CheckpointID, f.Reason})
 	case Reconnected:
 		return event("mission.reconnected", at, wireReconnected{f.CheckpointID})

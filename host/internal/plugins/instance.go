@@ -55,7 +55,8 @@ type instance struct {
 	restarts int                      // after crashes, since the start of the host
 	requeues int                      // quarantines in a row that were tried again
 	lastExit string
-	features []string  // of the last process
+	features []string // of the last process
+	needs    []*pluginv1.Need
 	retryAt  time.Time // when a quarantine is tried again; zero: never
 }
 
@@ -120,7 +121,7 @@ func (i *instance) viewState() (State, string) {
 func (i *instance) adopt(p *process, img *image) {
 	i.change(func() {
 		i.state, i.current, i.image = Starting, p, img
-		i.features = p.description.GetFeatures()
+		i.features, i.needs = p.description.GetFeatures(), p.description.GetNeeds()
 		i.health, i.hung, i.fault, i.ready, i.retryAt = nil, "", nil, true, time.Time{}
 	})
 	i.catalog.running.Add(2)

@@ -93,6 +93,18 @@ func (c *Catalog) Features(ref string) []string {
 	return slices.Clone(i.features)
 }
 
+// Needs gives what the instance's plugin uses outside of its own process, in its
+// own words; nil when it is not known.
+func (c *Catalog) Needs(ref string) []*pluginv1.Need {
+	i := c.find(ref)
+	if i == nil {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(i.needs)
+}
+
 func (i *instance) status() Status {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -156,7 +156,7 @@ func again(ctx context.Context, s *store.Store, task string) (*mission.Mission, 
 // harness task comes back stopped by itself.
 func latched(m *mission.Mission, head journal.Head) (store.Batch, error) {
 	b := store.Batch{Task: m.ID, JournalUUID: head.JournalUUID}
-	if live := m.Phase == mission.PhaseLive || m.Phase == mission.PhaseStarting; live && !m.Latched() && !m.Harness && m.PausedReason != mission.RestartRequired {
+	if live := m.Phase == mission.PhaseLive || m.Phase == mission.PhaseStarting || m.Phase == mission.PhaseBetween; live && !m.Latched() && !m.Harness && m.PausedReason != mission.RestartRequired {
 		f := mission.Paused{V: 1, Epoch: m.Epoch + 1, Actor: "airlock", Reason: mission.RestartRequired}
 		payload, err := json.Marshal(f)
 		if err != nil {

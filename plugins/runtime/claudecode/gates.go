@@ -291,7 +291,9 @@ func (m *machine) interrupt() {
 		return
 	}
 	m.st.Interrupted = true
+	m.interrupting = true // else nothing would reach a session that is being stopped
 	m.write("interrupt", interrupt())
+	m.interrupting = false
 	m.advanceAll()
 	m.closeInput()
 }

@@ -17,12 +17,13 @@ import (
 // knows no clock but the time that it is given, and all that it must not forget
 // is in its state.
 type machine struct {
-	st    state
-	fresh bool // the session is a new one for the CLI, too
-	opts  sessionOptions
-	now   time.Time
-	live  bool // the replay is over
-	out   []*pluginv1.RunResponse
+	interrupting bool // what is written now interrupts the agent for a stop
+	st           state
+	fresh        bool // the session is a new one for the CLI, too
+	opts         sessionOptions
+	now          time.Time
+	live         bool // the replay is over
+	out          []*pluginv1.RunResponse
 
 	unfit     error             // why the session cannot be followed
 	until     uint64            // what is before it is in the state already
@@ -273,7 +274,7 @@ func (m *machine) write(key string, data []byte) {
 	if m.st.Closed {
 		return
 	}
-	m.send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Write{Write: &pluginv1.Write{Key: key, Data: data}}})
+	m.send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Write{Write: &pluginv1.Write{Key: key, Data: data, Interrupt: m.interrupting}}})
 }
 
 // respond answers a request of the CLI.

@@ -137,6 +137,9 @@ func complete(f *pluginv1.CellFacts, spec *pluginv1.CellSpec) *pluginv1.CellFact
 		if v.GetKind() == pluginv1.VolumeKind_VOLUME_KIND_WORKSPACE && f.Workspace == "" {
 			f.Workspace = v.GetTarget()
 		}
+		if v.GetKind() == pluginv1.VolumeKind_VOLUME_KIND_STATE && f.State == "" {
+			f.State = v.GetTarget()
+		}
 	}
 	return f
 }

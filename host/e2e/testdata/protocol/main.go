@@ -3,14 +3,25 @@
 //
 //	agent → PROPOSE id tool {args}      plugin → GO id {args} | NO id reason
 //	agent → DONE id ok|failed
+//	agent → ASK id question|option|option   plugin → ANSWER id text | NONE id why
 //
-// The objective is the agent's shell script. It holds no state but what it is
-// shown again after a restart.
+// A session can end with the work undone:
+//
+//	agent → KEEP text    a checkpoint; a session that ends badly is followed by
+//	                     another, which finds the text in $KEPT
+//	agent → LATER        the question was put off, like a call
+//	agent → DEFER id     the call was put off: once it is decided another session
+//	                     follows
+//
+// The objective is the agent's shell script. The plugin holds no state but its
+// checkpoint and what it is shown again after a restart. A further session has
+// $WHY and, for calls whose end nobody knows, $LOST.
 package main
 
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -36,7 +47,19 @@ func (*protocol) Describe() *pluginv1.DescribeResponse {
 func (*protocol) Configure(context.Context, *pluginv1.ConfigureRequest) error { return nil }
 
 func (*protocol) Plan(_ context.Context, req *pluginv1.PlanRequest) (*pluginv1.PlanResponse, error) {
+	env := map[string]string{"STATE": "${AIRLOCK_STATE}"}
+	if r := req.GetResume(); r != nil {
+		var k kept
+		if err := json.Unmarshal(r.GetState(), &k); err != nil && len(r.GetState()) > 0 {
+			return nil, err
+		}
+		env["KEPT"], env["WHY"] = k.Text, r.GetReason()
+		for _, c := range r.GetOpenCalls() {
+			env["LOST"] = strings.TrimSpace(env["LOST"] + " " + c.GetProposalId())
+		}
+	}
 	return &pluginv1.PlanResponse{Plan: &pluginv1.LaunchPlan{
+		Env:      env,
 		Argv:     []string{"/bin/sh", "-c", req.GetMission().GetObjective()},
 		Boundary: pluginv1.Boundary_BOUNDARY_PROTOCOL,
 		Output:   pluginv1.OutputNeed_OUTPUT_NEED_LINES,
@@ -51,9 +74,17 @@ type call struct {
 	done       string // told before the invocation was known
 }
 
+// kept is the checkpoint.
+type kept struct {
+	Text string `json:"text"`
+	On   bool   `json:"on"` // KEEP was said
+}
+
 type session struct {
-	stream runtime.Stream
-	calls  map[string]*call
+	stream   runtime.Stream
+	calls    map[string]*call
+	kept     kept
+	deferred bool // in this session
 }
 
 func (*protocol) Run(stream runtime.Stream) error {
@@ -64,6 +95,25 @@ func (*protocol) Run(stream runtime.Stream) error {
 			return nil
 		}
 		switch m := in.GetMessage().(type) {
+		case *pluginv1.RunRequest_Open:
+			if st := m.Open.GetState(); len(st) > 0 {
+				if err := json.Unmarshal(st, &s.kept); err != nil {
+					return err
+				}
+			}
+		case *pluginv1.RunRequest_Answer:
+			text := fmt.Sprintf("ANSWER %s %s\n", m.Answer.GetHitlId(), m.Answer.GetText())
+			if m.Answer.GetNone() != "" {
+				text = fmt.Sprintf("NONE %s %s\n", m.Answer.GetHitlId(), m.Answer.GetNone())
+			}
+			if err := s.write("answer/"+m.Answer.GetHitlId(), text); err != nil {
+				return err
+			}
+		case *pluginv1.RunRequest_Interrupt:
+			if err := stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Write{Write: &pluginv1.Write{
+				Key: "interrupt", Data: []byte("INTERRUPT\n"), Interrupt: true}}}); err != nil {
+				return err
+			}
 		case *pluginv1.RunRequest_Output:
 			for line := range bytes.Lines(m.Output.GetData()) {
 				if err := s.line(strings.TrimSpace(string(line))); err != nil {
@@ -93,8 +143,15 @@ func (*protocol) Run(stream runtime.Stream) error {
 				return err
 			}
 		case *pluginv1.RunRequest_Exit:
-			ok := m.Exit.GetCode() == 0 && m.Exit.GetSignal() == 0
-			return stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Result{Result: &pluginv1.Result{Ok: ok}}})
+			ok := m.Exit.GetCode() == 0 && m.Exit.GetSignal() == 0 && !m.Exit.GetUnknown()
+			res := &pluginv1.Result{Ok: ok}
+			switch {
+			case s.deferred:
+				res.Continuation = pluginv1.Continuation_CONTINUATION_RESUME_WHEN_DECIDED
+			case !ok && s.kept.On:
+				res.Continuation, res.Summary = pluginv1.Continuation_CONTINUATION_RESUME, "the agent died"
+			}
+			return stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Result{Result: res}})
 		}
 	}
 }
@@ -103,6 +160,21 @@ func (s *session) line(line string) error {
 	word, rest, _ := strings.Cut(line, " ")
 	id, rest, _ := strings.Cut(rest, " ")
 	switch word {
+	case "KEEP":
+		s.kept.On, s.kept.Text = true, strings.TrimSpace(id+" "+rest)
+		return s.checkpoint()
+	case "DEFER":
+		s.deferred = true
+		return s.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Deferred{Deferred: &pluginv1.Deferred{ProposalId: id}}})
+	case "LATER":
+		s.deferred = true
+		return nil
+	case "STOPPED":
+		return s.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Interrupted{Interrupted: &pluginv1.Interrupted{}}})
+	case "ASK":
+		parts := strings.Split(rest, "|")
+		return s.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Question{Question: &pluginv1.Question{
+			HitlId: id, Prompt: parts[0], Options: parts[1:]}}})
 	case "PROPOSE":
 		tool, args, _ := strings.Cut(rest, " ")
 		if s.calls[id] == nil {
@@ -122,6 +194,15 @@ func (s *session) line(line string) error {
 		return s.settle(c, rest)
 	}
 	return nil
+}
+
+// checkpoint stores what must be known again; all output is replayed.
+func (s *session) checkpoint() error {
+	state, err := json.Marshal(s.kept)
+	if err != nil {
+		return err
+	}
+	return s.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Checkpoint{Checkpoint: &pluginv1.Checkpoint{State: state}}})
 }
 
 func (s *session) settle(c *call, how string) error {

@@ -157,6 +157,7 @@ func (noPlugins) Isolation(string) (pluginv1.IsolationClient, error) { return ni
 func (noPlugins) Runtime(string) (pluginv1.RuntimeClient, error)     { return nil, engine.ErrNotFound }
 func (noPlugins) Capabilities(string) ([]string, error)              { return nil, engine.ErrNotFound }
 func (noPlugins) Features(string) []string                           { return nil }
+func (noPlugins) Needs(string) []*pluginv1.Need                      { return nil }
 func (noPlugins) Changed() <-chan struct{}                           { return nil }
 
 // Stall is a store whose commits hang or fail when the test wants it.

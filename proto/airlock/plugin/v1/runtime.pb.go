@@ -1994,8 +1994,8 @@ func (x *Answer) GetNone() string {
 // Interrupt asks the plugin to interrupt the agent by its own protocol: the
 // mission is being stopped. The plugin SHOULD answer with Interrupted as soon
 // as the agent has stopped what it did. The host waits 250 ms at most; then the
-// cell is frozen. Of what the plugin sends from here on only Write, CloseInput,
-// Settled and Interrupted count.
+// cell is frozen. Of what the plugin sends from here on only Settled, Interrupted and
+// a Write that says interrupt count.
 type Interrupt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2468,7 +2468,10 @@ type Write struct {
 	// Idempotency key, unique in the session.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// The bytes.
-	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	// It carries out an Interrupt. No other write reaches a session whose mission
+	// is being stopped.
+	Interrupt     bool `protobuf:"varint,3,opt,name=interrupt,proto3" json:"interrupt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2515,6 +2518,13 @@ func (x *Write) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *Write) GetInterrupt() bool {
+	if x != nil {
+		return x.Interrupt
+	}
+	return false
 }
 
 // CloseInput closes the session's standard input.
@@ -3475,10 +3485,11 @@ const file_airlock_plugin_v1_runtime_proto_rawDesc = "" +
 	"\aproblem\x18\r \x01(\v2\x1a.airlock.plugin.v1.ProblemH\x00R\aproblem\x12B\n" +
 	"\vinterrupted\x18\x0e \x01(\v2\x1e.airlock.plugin.v1.InterruptedH\x00R\vinterruptedB\t\n" +
 	"\amessage\"\r\n" +
-	"\vInterrupted\"-\n" +
+	"\vInterrupted\"K\n" +
 	"\x05Write\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"\f\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x1c\n" +
+	"\tinterrupt\x18\x03 \x01(\bR\tinterrupt\"\f\n" +
 	"\n" +
 	"CloseInput\"\xb2\x01\n" +
 	"\bProgress\x12\x14\n" +

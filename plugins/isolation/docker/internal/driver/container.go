@@ -130,6 +130,11 @@ func (in *instance) tmpfs(spec *pluginv1.CellSpec) map[string]string {
 		size = ",size=" + strconv.FormatUint(n, 10)
 	}
 	out := map[string]string{cellDir: "rw,noexec,nosuid,nodev,mode=0755,size=1m"}
+	for _, p := range spec.GetFileDirs() {
+		if in.config.ReadOnly && !taken(spec, p) { // else the agent can make it
+			out[path.Clean(p)] = "rw,noexec,nosuid,nodev,mode=0755,size=1m"
+		}
+	}
 	for _, p := range in.config.Tmpfs {
 		mode := "1777"
 		if path.Clean(p) == "/run" {

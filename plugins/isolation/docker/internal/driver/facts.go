@@ -67,6 +67,8 @@ func (in *instance) facts(spec *pluginv1.CellSpec, info *system.Info) *pluginv1.
 	for _, v := range spec.GetVolumes() {
 		if v.GetKind() == pluginv1.VolumeKind_VOLUME_KIND_WORKSPACE {
 			f.Workspace = path.Clean(v.GetTarget())
+		} else {
+			f.State = path.Clean(v.GetTarget())
 		}
 	}
 	return f

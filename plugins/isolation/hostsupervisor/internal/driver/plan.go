@@ -64,11 +64,14 @@ func (in *instance) facts(spec *pluginv1.CellSpec) (*pluginv1.CellFacts, error) 
 		f.Limits["disk"] = diskUnlimited
 	}
 	for _, v := range spec.GetVolumes() {
+		at := path.Clean(v.GetTarget())
+		if in.level == levelNone {
+			at = v.GetHostPath()
+		}
 		if v.GetKind() == pluginv1.VolumeKind_VOLUME_KIND_WORKSPACE {
-			f.Workspace = path.Clean(v.GetTarget())
-			if in.level == levelNone {
-				f.Workspace = v.GetHostPath()
-			}
+			f.Workspace = at
+		} else {
+			f.State = at
 		}
 		if v.GetReadOnly() && in.level == levelNone {
 			if err := in.checkReadOnly(spec, v); err != nil {

@@ -108,6 +108,8 @@ func (in *instance) facts(spec *pluginv1.CellSpec, user ids, c choice) (*pluginv
 	for _, v := range spec.GetVolumes() {
 		if v.GetKind() == pluginv1.VolumeKind_VOLUME_KIND_WORKSPACE {
 			f.Workspace = path.Clean(v.GetTarget())
+		} else {
+			f.State = path.Clean(v.GetTarget())
 		}
 	}
 	return f, nil
