@@ -70,21 +70,22 @@ type Addresses struct {
 
 // host is a host that is being put together or runs.
 type host struct {
-	opts    Options
-	cfg     *config.Config
-	log     hclog.Logger
-	store   *store.Store
-	heads   *heads.Log
-	sink    *heads.Sink // nil: there is no second place for heads
-	run     *runDir
-	trouble []string // what status says of the start
-	catalog *plugins.Catalog
-	cells   *cells.Manager
-	dialer  *dialer
-	engine  *engine.Engine
-	exec    *executor.Executor
-	id      string
-	metrics *prometheus.Registry
+	opts        Options
+	cfg         *config.Config
+	log         hclog.Logger
+	store       *store.Store
+	heads       *heads.Log
+	workflowKey []byte      // of proofs
+	sink        *heads.Sink // nil: there is no second place for heads
+	run         *runDir
+	trouble     []string // what status says of the start
+	catalog     *plugins.Catalog
+	cells       *cells.Manager
+	dialer      *dialer
+	engine      *engine.Engine
+	exec        *executor.Executor
+	id          string
+	metrics     *prometheus.Registry
 
 	server    *api.Server
 	counted   *telemetry.Metrics
@@ -131,6 +132,7 @@ func (h *host) openStore() error {
 	if err != nil {
 		return err
 	}
+	h.workflowKey = key.Derive("airlock.workflow.v1")
 	if h.heads, err = heads.Open(heads.Options{File: head.File, Key: key, Log: h.log.Named("heads"), Also: h.openSink(head.URL)}); err != nil {
 		return err
 	}
@@ -195,7 +197,8 @@ func (h *host) startEngine(ctx context.Context) error {
 	}
 	h.engine = engine.New(engine.Options{Config: h.cfg, Rules: rules,
 		StopsDir: filepath.Join(filepath.Dir(h.cfg.Governance.Head.File), "stops"), Dialer: h.dialer, HostID: h.id, BootID: bootID(), Store: h.store,
-		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission, Committed: h.committed})
+		WorkflowKey: h.workflowKey,
+		Plugins:     h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission, Committed: h.committed})
 	h.startMirror(ctx)
 	return h.engine.Start(ctx)
 }

@@ -183,37 +183,17 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 		return nil
 	}
 	facts = a.eng.withRevocation(a, facts)
-	if gap := a.lost.fact(); gap != nil && len(facts) > 0 {
-		facts = append([]mission.Fact{*gap}, facts...)
-	}
 	next, head := a.m, a.head
 	b := store.Batch{Task: a.id, JournalUUID: head.JournalUUID}
-	for _, f := range facts {
-		payload, err := json.Marshal(f)
-		if err != nil {
-			return fmt.Errorf("payload of a %s event: %w", f.Kind(), err)
-		}
-		var ev journal.Event
-		ev, head = head.Next(newUUID(), a.eng.now(), f.Kind(), string(payload))
-		next.Apply(f, ev.Timestamp)
-		b.Events = append(b.Events, ev)
-		if next.Origin == mission.OriginOrchestrator {
-			if w, ok := mission.Wire(f, &next, ev.Timestamp); ok {
-				b.Outbox = append(b.Outbox, store.OutboxItem{MissionID: a.id, Sequence: ev.Sequence,
-					Event: w.Event, TS: w.TS, Data: w.Data, Terminal: next.Terminal()})
-			}
-		}
+	if err := a.chain(facts, &next, &head, &b); err != nil {
+		return err
 	}
 	if extra != nil {
 		if err := extra(&next, &b); err != nil {
 			return err
 		}
 	}
-	if len(facts) > 0 {
-		if b.Mission, err = row(&next); err != nil {
-			return err
-		}
-	}
+	a.eng.observe(a, facts, &next, &b)
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
 	switch err := a.eng.opts.Store.Commit(ctx, b); {
@@ -239,6 +219,35 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 	}
 	a.publish()
 	return nil
+}
+
+// chain puts facts into a batch: their events, what the orchestrator is told,
+// and the mission's row. next and head become what they are after it.
+func (a *actor) chain(facts []mission.Fact, next *mission.Mission, head *journal.Head, b *store.Batch) (err error) {
+	if len(facts) == 0 {
+		return nil
+	}
+	if gap := a.lost.fact(); gap != nil {
+		facts = append([]mission.Fact{*gap}, facts...)
+	}
+	for _, f := range facts {
+		payload, err := json.Marshal(f)
+		if err != nil {
+			return fmt.Errorf("payload of a %s event: %w", f.Kind(), err)
+		}
+		var ev journal.Event
+		ev, *head = head.Next(newUUID(), a.eng.now(), f.Kind(), string(payload))
+		next.Apply(f, ev.Timestamp)
+		b.Events = append(b.Events, ev)
+		if next.Origin == mission.OriginOrchestrator {
+			if w, ok := mission.Wire(f, next, ev.Timestamp); ok {
+				b.Outbox = append(b.Outbox, store.OutboxItem{MissionID: a.id, Sequence: ev.Sequence,
+					Event: w.Event, TS: w.TS, Data: w.Data, Terminal: next.Terminal()})
+			}
+		}
+	}
+	b.Mission, err = row(next)
+	return err
 }
 
 func (a *actor) publish() {

@@ -24,6 +24,7 @@ import (
 	"github.com/airlock-host/airlock/host/internal/cells"
 	"github.com/airlock-host/airlock/host/internal/governance/gate"
 	"github.com/airlock-host/airlock/host/internal/mission"
+	"github.com/airlock-host/airlock/host/internal/workflow"
 )
 
 // Options of an Engine.
@@ -39,6 +40,9 @@ type Options struct {
 	// StopsDir holds the tombstones of stops, beside the trusted heads; empty:
 	// none are written.
 	StopsDir string
+	// WorkflowKey is what proofs of the workflow are derived from: 32 secret bytes
+	// that stay the same. nil: new ones, good for this process.
+	WorkflowKey []byte
 	// Rules judge tool calls.
 	Rules *gate.Rules
 	Log   hclog.Logger
@@ -72,6 +76,7 @@ type Engine struct {
 	draining bool
 
 	answers   sync.Map // of questions that calls over MCP wait for, by hitl id: chan string
+	flow      *workflow.Keeper
 	logs      *logs
 	results   *results
 	warmTaken chan struct{} // cap 1: a warm cell was taken
@@ -93,6 +98,7 @@ func New(opts Options) *Engine {
 	e.life, e.end = context.WithCancel(context.Background())
 	e.results = newResults(opts.Config.DataDir, opts.Now)
 	e.logs = newLogs(filepath.Join(opts.Config.DataDir, "sessions"))
+	e.flow = newFlow(e)
 	e.fleet.Store(&fleet{})
 	e.configure(opts.Config)
 	return e
@@ -103,6 +109,9 @@ func New(opts Options) *Engine {
 func (e *Engine) Start(ctx context.Context) error {
 	if err := e.results.store.Sweep(); err != nil {
 		e.log.Warn("what collections of files that were cut short have left could not be removed", "error", err)
+	}
+	if err := e.recoverFlow(ctx); err != nil {
+		return err
 	}
 	if err := e.recover(ctx); err != nil {
 		return err

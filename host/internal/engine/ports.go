@@ -5,6 +5,7 @@ import (
 
 	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/store"
+	"github.com/airlock-host/airlock/host/internal/workflow"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
 
@@ -29,6 +30,8 @@ type Store interface {
 	// VerifyRecent checks a task's chain from its last signed prefix on against its
 	// trusted head (rulings 43).
 	VerifyRecent(ctx context.Context, taskID string) error
+	// ViewWork shows the workflow's committed rows, at one moment.
+	ViewWork(ctx context.Context, f func(workflow.Reader) error) error
 	// Healthy is nil while commits are possible, else why not.
 	Healthy() error
 }

@@ -2,6 +2,7 @@ package heads
 
 import (
 	"crypto/ed25519"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -27,6 +28,15 @@ type Key struct {
 
 // String keeps the private key out of logs.
 func (k Key) String() string { return "key " + k.ID }
+
+// Derive gives a secret of 32 bytes for one purpose, always the same one.
+func (k Key) Derive(purpose string) []byte {
+	secret, err := hkdf.Key(sha256.New, k.private.Seed(), nil, purpose, 32)
+	if err != nil {
+		panic(err) // 32 bytes are not too many
+	}
+	return secret
+}
 
 // GoString likewise.
 func (k Key) GoString() string { return k.String() }

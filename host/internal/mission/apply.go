@@ -43,6 +43,11 @@ func (m *Mission) Apply(f Fact, at time.Time) {
 			break
 		}
 		p := f.Progress
+		if f.Goal {
+			m.Resumes = 0 // the mission gets on
+		} else if p.PctDone == nil && m.Progress != nil {
+			p.PctDone = m.Progress.PctDone // only the goal's checkpoints say that (rulings 7)
+		}
 		m.Progress = &p
 	case Asked:
 		if _, open := m.Question(f.HITLID); !open {

@@ -69,6 +69,8 @@ type (
 		// not told to the orchestrator.
 		Tokens    int64 `json:"tokens_total,omitempty"`
 		CostMicro int64 `json:"cost_micro_usd_total,omitempty"`
+		// Goal: it comes from a checkpoint of the mission's goal, not from the runtime.
+		Goal bool `json:"goal,omitempty"`
 	}
 	// Asked: a human is asked.
 	Asked struct {

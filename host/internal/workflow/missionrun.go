@@ -62,26 +62,49 @@ type Mission struct {
 	Completion string
 	Plan       json.RawMessage // array of steps; nil: none
 	Generation uint64
+	Running    bool   // with MissionStarting: what is started runs already
 	Reason     string // of the end
 }
 
 // Observe lets a mission's workflow follow its facts. It is called in the
-// transaction that makes the fact durable and never refuses one: an error is the
-// store's.
+// transaction that makes the fact durable, once. It refuses no fact: an error is
+// the store's, or it is Unreadable; nothing is put then.
 func (k *Keeper) Observe(tx Tx, owner Owner, ev MissionEvent, m Mission) error {
 	digest := owner.Digest()
 	run, err := loadRun(tx, digest)
 	if err != nil {
 		return err
 	}
-	o := observer{k: k, tx: tx, owner: digest, run: run, now: k.now()}
-	if ev == MissionStarting {
-		return o.starting(owner, m)
+	held := &heldTx{Reader: tx}
+	o := observer{k: k, tx: held, owner: digest, run: run, now: k.now()}
+	if err := o.follow(owner, ev, m); err != nil {
+		return err
 	}
-	if run == nil { // a mission that is older than workflows
-		if ev == MissionDone || ev == MissionFailed {
-			return nil
-		}
+	for _, put := range held.puts {
+		put(tx)
+	}
+	return nil
+}
+
+// heldTx keeps what is put until all of it is known.
+type heldTx struct {
+	Reader
+	puts []func(Tx)
+}
+
+func (h *heldTx) Insert(r Row)       { h.puts = append(h.puts, func(tx Tx) { tx.Insert(r) }) }
+func (h *heldTx) Update(r Row)       { h.puts = append(h.puts, func(tx Tx) { tx.Update(r) }) }
+func (h *heldTx) InsertKey(k KeyRow) { h.puts = append(h.puts, func(tx Tx) { tx.InsertKey(k) }) }
+
+func (o *observer) follow(owner Owner, ev MissionEvent, m Mission) error {
+	over := ev == MissionDone || ev == MissionFailed
+	switch {
+	case ev == MissionStarting:
+		return o.starting(owner, m)
+	case o.run == nil && over:
+		return nil
+	case o.run == nil: // a mission that is older than workflows
+		m.Running = true
 		return o.open(owner, m)
 	}
 	switch ev {
@@ -126,7 +149,8 @@ func (o *observer) starting(owner Owner, m Mission) error {
 	if t == nil || e == nil {
 		return nil
 	}
-	if a != nil && a.State == AttemptActive { // the session before is gone
+	goesOn := a != nil && a.Execution.State == dispatchBound // its agent had begun
+	if a != nil && a.State == AttemptActive {                // the session before is gone
 		a.Execution.observe(dispatchTerminal, a.Execution.Revision+1)
 		a.State, a.TerminalAt = AttemptExpired, max(o.now, a.StartedAt)
 		o.put(a)
@@ -135,25 +159,31 @@ func (o *observer) starting(owner Owner, m Mission) error {
 	e.Lifecycle = endpointAttached
 	o.put(e)
 	o.run.Generation = m.Generation
+	var next *attempt
 	if !t.terminal() {
-		next, err := o.attempt(t, e)
-		if err != nil {
+		if next, err = o.attempt(t, e, m.Running); err != nil {
 			return err
 		}
 		o.run.AttemptID = next.AttemptID
 	}
 	o.put(o.run)
-	return nil
+	if err := o.retire(e.AgentID); err != nil || !goesOn {
+		return err
+	}
+	return o.wake(e, next, MissionResumed)
 }
 
 // attempt makes the attempt of a session that is about to start. Its lease is a
 // turn's: the session begins with one.
-func (o *observer) attempt(t *task, e *endpoint) (*attempt, error) {
+func (o *observer) attempt(t *task, e *endpoint, running bool) (*attempt, error) {
 	next, err := o.k.newAttempt(o.tx, o.owner, t, nil, "mission", o.k.opts.Leases.ActiveTurn.Milliseconds(), o.now)
 	if err != nil {
 		return nil, err
 	}
 	next.Execution = execution{State: dispatchUnknown, Revision: 1, EndpointID: e.ID, Generation: e.Generation}
+	if running {
+		next.Execution.State = dispatchBound
+	}
 	o.tx.Insert(rowOf(o.owner, next))
 	return next, nil
 }
@@ -192,7 +222,7 @@ func (o *observer) open(owner Owner, m Mission) error {
 	for _, x := range []entity{g, &agent{ID: agentID, Handle: handle(m.Agent), Display: clip(m.Agent, 128, false)}, e, s, t} {
 		o.tx.Insert(rowOf(o.owner, x))
 	}
-	a, err := o.attempt(t, e)
+	a, err := o.attempt(t, e, m.Running)
 	if err != nil {
 		return err
 	}
@@ -243,13 +273,18 @@ func (o *observer) woken(ev MissionEvent) error {
 			o.put(a)
 		}
 	}
+	return o.wake(e, a, ev)
+}
+
+// wake queues a wake that comes from the attempt.
+func (o *observer) wake(e *endpoint, a *attempt, why MissionEvent) error {
 	id, err := o.k.newID(o.tx, TableWakes, prefixWake)
 	if err != nil {
 		return err
 	}
-	w := &wake{ID: id, AgentID: e.AgentID, Reason: string(ev), State: wakePending, CreatedAt: o.now}
+	w := &wake{ID: id, AgentID: e.AgentID, Reason: string(why), State: wakePending, CreatedAt: o.now}
 	if a != nil {
-		w.TaskID, w.AttemptID = t.TaskID, a.AttemptID
+		w.TaskID, w.AttemptID = a.TaskID, a.AttemptID
 	}
 	o.tx.Insert(rowOf(o.owner, w))
 	return nil

@@ -3,6 +3,7 @@ package workflow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -116,6 +117,12 @@ type Store interface {
 type errCorrupt struct {
 	table Table
 	err   error
+}
+
+// Unreadable says that an error is of stored rows that cannot be read or that
+// contradict each other, and not of the store.
+func Unreadable(err error) bool {
+	return errors.As(err, new(errCorrupt)) || errors.As(err, new(*Error))
 }
 
 func (e errCorrupt) Error() string { return fmt.Sprintf("stored row of %s: %v", e.table, e.err) }
