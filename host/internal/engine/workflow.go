@@ -166,18 +166,16 @@ func (s flowStore) Progress(ctx context.Context, owner workflow.Owner, work func
 		return quarantinedError(a)
 	}
 	next, head := a.m, a.head
-	told := false
+	var facts []mission.Fact
 	b := store.Batch{Task: a.id, JournalUUID: a.head.JournalUUID, Work: func(tx workflow.Tx, b *store.Batch) error {
-		next, head, told = a.m, a.head, false
+		next, head, facts = a.m, a.head, nil
 		p, err := work(tx)
 		if err != nil || p == nil {
 			return err
 		}
-		facts, err := next.GoalProgress(reported(p), p.Plan)
-		if err != nil {
+		if facts, err = next.GoalProgress(reported(p), p.Plan); err != nil {
 			return err
 		}
-		told = len(facts) > 0
 		return a.chain(facts, &next, &head, b)
 	}}
 	if err := s.e.opts.Store.Commit(ctx, b); err != nil {
@@ -186,8 +184,11 @@ func (s flowStore) Progress(ctx context.Context, owner workflow.Owner, work func
 	if live := a.sess.Load(); live != nil {
 		live.touch()
 	}
-	if told {
+	if len(facts) > 0 {
 		a.m, a.head, a.lost = next, head, lostEvents{}
+		if told := s.e.opts.Committed; told != nil {
+			told(&next, facts, next.UpdatedAt)
+		}
 		a.publish()
 	}
 	return nil
