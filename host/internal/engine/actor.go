@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/airlock-host/airlock/host/internal/cells"
 	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/journal"
@@ -89,6 +91,15 @@ func (e *Engine) newActor(id string, ag *agent) *actor {
 	a.spec = sync.OnceValues(func() (spec, error) { return frozen(a.state().Spec) })
 	a.arm()
 	return a
+}
+
+// log is the host's log with the mission and its agent in every line.
+func (a *actor) log() hclog.Logger {
+	agent := a.state().Agent
+	if a.agent != nil && agent == "" {
+		agent = a.agent.block().Name
+	}
+	return a.eng.log.With("mission", a.id, "agent", agent)
 }
 
 // launch is what of a mission ends with its stop latch.
@@ -288,7 +299,7 @@ func (a *actor) insist(decide decision, extra func(next *mission.Mission, b *sto
 		if err == nil || !errors.Is(err, ErrUnavailable) {
 			return err
 		}
-		a.eng.log.Error("cannot journal; the mission waits", "mission", a.id, "error", err)
+		a.log().Error("cannot journal; the mission waits", "error", err)
 		if wait(a.eng.life, time.Second) != nil {
 			return err
 		}

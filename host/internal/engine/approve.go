@@ -190,7 +190,7 @@ func (e *Engine) expire(a *actor, decisionID string) {
 	}, nil)
 	var refused *governance.Refused
 	if err != nil && !errors.As(err, &refused) && !errors.Is(err, governance.ErrUnknown) {
-		e.log.Warn("an approval that ran out could not be closed", "task", a.id, "decision", decisionID, "error", err)
+		a.log().Warn("an approval that ran out could not be closed", "decision", decisionID, "error", err)
 	}
 }
 

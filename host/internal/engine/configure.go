@@ -132,7 +132,7 @@ func (e *Engine) adoptRules(a *actor) bool {
 	err := a.commit(change, nil)
 	switch {
 	case errors.Is(err, ErrUnavailable):
-		e.log.Error("a task could not be told of other rules yet; every call of it is judged by them all the same", "task", a.id, "error", err)
+		a.log().Error("a task could not be told of other rules yet; every call of it is judged by them all the same", "error", err)
 		e.goRun(func(ctx context.Context) {
 			if a.insist(change, nil) == nil {
 				e.rejudge(ctx, a)
@@ -140,7 +140,7 @@ func (e *Engine) adoptRules(a *actor) bool {
 		})
 		return false
 	case err != nil:
-		e.log.Error("a task could not be told of other rules", "task", a.id, "error", err)
+		a.log().Error("a task could not be told of other rules", "error", err)
 		return false
 	case changed:
 		e.rejudge(e.life, a)

@@ -261,7 +261,7 @@ func (e *Engine) rejudge(ctx context.Context, a *actor) {
 			return
 		}
 		if err := e.judgeAgain(ctx, a, &m, m.Task.Decisions[i]); err != nil {
-			e.log.Error("a call that waits could not be judged again; it stays void until it is proposed again", "task", a.id, "decision", m.Task.Decisions[i].ID, "error", err)
+			a.log().Error("a call that waits could not be judged again; it stays void until it is proposed again", "decision", m.Task.Decisions[i].ID, "error", err)
 			return
 		}
 	}

@@ -194,7 +194,7 @@ func (e *Engine) ladder(ctx context.Context, a *actor) bool {
 	case err == nil:
 		e.unbury(a.id)
 	case ctx.Err() == nil && !errors.Is(err, mission.ErrIllegal):
-		e.log.Error("stopped mission could not be ended", "mission", a.id, "error", err)
+		a.log().Error("stopped mission could not be ended", "error", err)
 	}
 	return stopped
 }
@@ -309,7 +309,7 @@ func (e *Engine) killCell(ctx context.Context, a *actor, c *cells.Cell) (*plugin
 		if err == nil {
 			return proof, nil
 		}
-		e.log.Error("cell could not be stopped yet", "mission", a.id, "cell", c.ID, "error", err)
+		a.log().Error("cell could not be stopped yet", "cell", c.ID, "error", err)
 		if wait(ctx, pause) != nil {
 			return nil, ctx.Err()
 		}

@@ -278,7 +278,7 @@ func (e *Engine) AnswerOverLink(ctx context.Context, hitlID, actor, text string,
 			}
 		}
 	}
-	e.log.Warn("an answer to an approval was not taken; it is asked again", "task", a.id, "decision", hitlID, "error", refused)
+	a.log().Warn("an answer to an approval was not taken; it is asked again", "decision", hitlID, "error", refused)
 	return a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
 		if q, open := m.Question(hitlID); open {
 			return []mission.Fact{mission.Asked{V: 1, Question: q, Again: true}}, nil

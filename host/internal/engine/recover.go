@@ -162,7 +162,7 @@ func (e *Engine) quarantine(a *actor, c *cells.Cell, cause error) {
 	a.setLatch()
 	a.agent.occupy(a)
 	close(a.done)
-	e.log.Error("mission is quarantined", "mission", a.id, "error", cause)
+	a.log().Error("mission is quarantined", "error", cause)
 	if c == nil {
 		return
 	}
@@ -212,7 +212,7 @@ func (e *Engine) takeUp(ctx context.Context, a *actor, c *cells.Cell) {
 			return m.Finish(m.Generation, mission.Ended{State: mission.StateFailed, Reason: "cell_lost", Error: err.Error()})
 		}, nil)
 		if err != nil {
-			e.log.Error("lost mission could not be ended", "mission", a.id, "error", err)
+			a.log().Error("lost mission could not be ended", "error", err)
 		}
 	default:
 		e.failStart(a, err)
@@ -271,7 +271,7 @@ func (e *Engine) rejoin(ctx context.Context, a *actor, c *cells.Cell) (*liveSess
 	}
 	if m.Paused { // its agent cannot speak until it is resumed
 		if err := e.opts.Cells.Freeze(ctx, c); err != nil {
-			e.log.Warn("paused cell could not be frozen again", "mission", a.id, "error", err)
+			a.log().Warn("paused cell could not be frozen again", "error", err)
 		}
 		if err := a.insist(e.reconnect(a, "ckpt-"+newUUID(), m.ResumeOffset), nil); err != nil || a.state().Terminal() {
 			return nil, err
@@ -320,7 +320,7 @@ func (e *Engine) findCell(ctx context.Context, a *actor, c *cells.Cell) (*plugin
 		if err == nil {
 			return st, gone, nil
 		}
-		e.log.Warn("cell cannot be asked for yet", "mission", a.id, "cell", c.ID, "error", err)
+		a.log().Warn("cell cannot be asked for yet", "cell", c.ID, "error", err)
 		if err := wait(a.launchCtx(), 200*time.Millisecond); err != nil {
 			return nil, false, err
 		}

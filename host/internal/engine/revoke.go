@@ -196,7 +196,7 @@ func (e *Engine) revokeFrom(ctx context.Context, a *actor, ref, stopID, reason s
 		if k.tell(); f.Result == acknowledged {
 			return
 		}
-		e.log.Error("access is not revoked", "task", a.id, "issuer", ref, "attempt", attempt, "retryable", f.Retryable, "detail", f.Detail)
+		a.log().Error("access is not revoked", "issuer", ref, "attempt", attempt, "retryable", f.Retryable, "detail", f.Detail)
 		if !f.Retryable {
 			pause = revokeSlow // an operator must do something; look again now and then
 		}

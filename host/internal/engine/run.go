@@ -368,7 +368,7 @@ func or(v, def uint32) uint32 {
 // failStart ends a mission that could not be started. What of the cell was
 // made is removed by finish.
 func (e *Engine) failStart(a *actor, cause error) {
-	e.log.Warn("mission could not be started", "mission", a.id, "error", cause)
+	a.log().Warn("mission could not be started", "error", cause)
 	reason := "dispatch_error"
 	switch code := status.Code(rootStatus(cause)); {
 	case errors.Is(cause, errBlocked):
@@ -383,7 +383,7 @@ func (e *Engine) failStart(a *actor, cause error) {
 		return m.Finish(generation, mission.Ended{State: mission.StateFailed, Reason: reason, Error: cause.Error()})
 	}, nil)
 	if err != nil && !a.latch.Load() {
-		e.log.Error("mission could not be ended", "mission", a.id, "error", err)
+		a.log().Error("mission could not be ended", "error", err)
 	}
 }
 
