@@ -162,12 +162,68 @@ func (h *smallHost) session(generation uint64, resume *pluginv1.ResumePoint, bre
 			limit, breakAt = breakAt[0], breakAt[1:]
 		}
 		if r := h.follow(open, limit); r != nil {
+			h.record(generation)
 			return r
 		}
 		h.mu.Lock()
 		open.State, open.Offset = h.point.GetState(), h.point.GetOffset()
 		h.mu.Unlock()
 	}
+}
+
+// record writes what the CLI has printed into the directory that
+// AIRLOCK_RECORD names; testdata/transcripts was made like this.
+func (h *smallHost) record(generation uint64) {
+	dir := os.Getenv("AIRLOCK_RECORD")
+	if dir == "" {
+		return
+	}
+	var b strings.Builder
+	for _, o := range h.output {
+		if o.GetStream() == pluginv1.Stream_STREAM_STDOUT {
+			b.Write(trim(bytes.ReplaceAll(o.GetData(), []byte(h.dir), []byte("/cell"))))
+		}
+	}
+	name := fmt.Sprintf("%s-%d.jsonl", h.t.Name(), generation)
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(b.String()), 0o644); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// trim leaves out what the CLI tells of itself: its commands, skills and agents
+// are its vendor's text, and nothing of them is read.
+func trim(text []byte) []byte {
+	var f map[string]any
+	if json.Unmarshal(text, &f) != nil {
+		return text
+	}
+	keep := func(m map[string]any, names ...string) {
+		for k := range m {
+			if !slices.Contains(names, k) {
+				delete(m, k)
+			}
+		}
+	}
+	r, _ := f["response"].(map[string]any)
+	switch {
+	case f["subtype"] == "init":
+		keep(f, "type", "subtype", "cwd", "session_id", "tools", "mcp_servers", "model", "permissionMode", "claude_code_version", "uuid")
+	case r["request_id"] == rulesID: // the rest are names of tools that the session does not have
+		var all rules
+		if json.Unmarshal(text, &struct {
+			Response struct{ Response *rules }
+		}{struct{ Response *rules }{&all}}) == nil {
+			all.State.Rules = slices.DeleteFunc(all.State.Rules, func(o rule) bool { return o.Source != "flagSettings" })
+			r["response"] = all
+		}
+	case r["request_id"] == initID:
+		if body, ok := r["response"].(map[string]any); ok {
+			keep(body, "hooks_applied", "hook_on_failure_supported", "session_state", "claude_code_version", "current_permission_mode")
+		}
+	default:
+		return text
+	}
+	return line(f)
 }
 
 func (h *smallHost) start(plan *pluginv1.LaunchPlan) {

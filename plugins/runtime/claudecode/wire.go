@@ -83,12 +83,15 @@ type initialized struct {
 // rules is the answer to list_permission_rules.
 type rules struct {
 	State struct {
-		Rules []struct {
-			Behavior string `json:"behavior"`
-			Source   string `json:"source"`
-			Rule     string `json:"rule"`
-		} `json:"rules"`
+		Rules []rule `json:"rules"`
 	} `json:"state"`
+}
+
+// rule is one permission rule, and where it comes from.
+type rule struct {
+	Behavior string `json:"behavior"`
+	Source   string `json:"source"`
+	Rule     string `json:"rule"`
 }
 
 // message is the message of an assistant or user frame.
