@@ -38,6 +38,7 @@ func groups() []group {
 		{[]string{"reserve_p50_ms"}, measureReserve},
 		{[]string{"stop_proof_p99_ms"}, measureStop},
 		{[]string{"gateway_ttfb_p50_ms", "cutoff_p50_ms"}, measureGateway},
+		{[]string{"tool_overhead_p50_ms", "first_request_ratio"}, measureClaude},
 		{[]string{"start_docker_ratio"}, measureDocker},
 		{[]string{"start_docker_warm_p50_ms"}, measureWarmDocker},
 		{[]string{"start_vm_ratio", "vm_restore_p50_ms"}, measureVM},

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,9 +25,9 @@ import (
 
 // devOptions are the flags of `airlock dev`.
 type devOptions struct {
-	once, agent, dataDir, plugins, cellAgent, level string
-	json                                            bool
-	timeout                                         time.Duration
+	once, agent, dataDir, plugins, cellAgent, level, claude string
+	json                                                    bool
+	timeout                                                 time.Duration
 }
 
 // DevCommand is `airlock dev`.
@@ -41,8 +42,14 @@ same program that speaks the real wire.
 
 With --once one mission is dispatched through the orchestrator, its events are
 printed as they arrive, and the exit code is the mission's. Without it the host
-stays up until ^C.`,
+stays up until ^C.
+
+With --agent claude there is an agent that runs Claude Code, which must be
+installed, each of its tool calls judged by the host. Its model is the real API
+with the key in ANTHROPIC_API_KEY; without one it is a stand-in that follows the
+steps of the prompt, so that no account is needed to watch.`,
 		Example: `  airlock dev --once examples/missions/hello.json
+  airlock dev --agent claude --once examples/missions/claude.json
   airlock dev                       # then, elsewhere: airlock mission dispatch "echo hello"`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
@@ -58,6 +65,7 @@ stays up until ^C.`,
 	f.StringVar(&o.dataDir, "data-dir", "", "keep the data in this directory (default: a temporary one)")
 	f.StringVar(&o.plugins, "plugins", "", "plugin directory (default: plugins/ beside this program)")
 	f.StringVar(&o.cellAgent, "cell-agent", "", "the airlock-cell program (default: beside this program)")
+	f.StringVar(&o.claude, "claude", "", "with --agent claude: the native binary of Claude Code (default: claude in PATH)")
 	f.StringVar(&o.level, "log-level", "warn", "trace, debug, info, warn or error")
 	f.BoolVar(&o.json, "json", false, "with --once: print the events as JSON lines")
 	f.DurationVar(&o.timeout, "timeout", 2*time.Minute, "with --once: give up after this time")
@@ -71,6 +79,16 @@ type dev struct {
 	dir, token  string
 	orc         *orchestrator.Orchestrator
 	addresses   Addresses
+	claudeCode  *devClaude // nil: there is no agent claude
+
+	printing sync.Mutex
+}
+
+// say prints a line or more at once.
+func (d *dev) say(format string, args ...any) {
+	d.printing.Lock()
+	defer d.printing.Unlock()
+	fmt.Fprintf(d.out, format, args...)
 }
 
 func runDev(ctx context.Context, o devOptions, out, errOut io.Writer) error {
@@ -89,6 +107,16 @@ func runDev(ctx context.Context, o devOptions, out, errOut io.Writer) error {
 		}
 		defer os.RemoveAll(dir)
 		d.dir = dir
+	}
+	if o.claude != "" && o.agent != claudeAgent {
+		return fmt.Errorf("--claude belongs to --agent %s", claudeAgent)
+	}
+	if o.agent == claudeAgent {
+		var err error
+		if d.claudeCode, err = newDevClaude(o.claude, d.dir); err != nil {
+			return err
+		}
+		defer d.claudeCode.close()
 	}
 	d.orc = orchestrator.New(orchestrator.Options{AllowAgentID: true})
 	if err := d.orc.Start("127.0.0.1:0"); err != nil {
@@ -179,6 +207,10 @@ func (d *dev) config() (*config.Config, error) {
 		}
 		d.plugins = filepath.Join(filepath.Dir(exe), "plugins")
 	}
+	claude, rule := "", ""
+	if d.claudeCode != nil {
+		claude, rule = d.claudeCode.blocks(), claudeRule
+	}
 	text := fmt.Sprintf(`name     = "dev"
 data_dir = %[1]q
 run_dir  = %[2]q
@@ -206,14 +238,14 @@ governance {
   mode       = "govern"
   on_failure = "fail_closed"
   policy {
-    default = "allow"
+    default = "allow"%[12]s
   }
   head {
     file     = %[8]q
     key_file = %[9]q
   }
 }
-agent "agent-01" {
+%[13]sagent "agent-01" {
   isolation = isolation.host-supervisor.host
   runtime   = runtime.command.shell
   slots     = 8
@@ -225,7 +257,7 @@ operator "dev" {
 }
 `, filepath.Join(d.dir, "data"), filepath.Join(d.dir, "run"), free("127.0.0.1:8122", d.once != ""), free("127.0.0.1:8121", d.once != ""),
 		d.orc.URL(), d.plugins, filepath.Join(d.dir, "plugins.lock.hcl"), filepath.Join(d.dir, "heads", "heads.jsonl"),
-		filepath.Join(d.dir, "heads", "host.key"), tokenFile, os.Getuid())
+		filepath.Join(d.dir, "heads", "host.key"), tokenFile, os.Getuid(), rule, claude)
 	sources := &config.Sources{}
 	cfg, diags := config.Parse([]config.Source{{Name: "dev.hcl", Bytes: []byte(text)}}, config.Options{Sources: sources})
 	if diags.HasErrors() {
@@ -249,24 +281,34 @@ func free(addr string, any bool) string {
 }
 
 func (d *dev) greet() {
+	more, example := "", `airlock mission dispatch "echo hello"`
+	if c := d.claudeCode; c != nil {
+		more = fmt.Sprintf("  claude        %s\n  model         %s\n", c.binary, c.model())
+		example = "airlock mission dispatch --agent claude -f examples/missions/claude.json"
+	}
 	fmt.Fprintf(d.out, `Airlock is up. ^C ends it.
 
   REST          %s
   WebSockets    %s
   orchestrator  %s   (embedded; POST /api/v1/sessions/dev/dispatch)
   token         %s
-
+%s
 In another terminal:
 
   export AIRLOCK_ADDR=%s AIRLOCK_TOKEN=%s
-  airlock mission dispatch "echo hello"
+  %s
   airlock mission list
 
-`, d.addresses.REST, d.addresses.WS, d.orc.URL(), d.token, d.addresses.REST, d.token)
+`, d.addresses.REST, d.addresses.WS, d.orc.URL(), d.token, more, d.addresses.REST, d.token, example)
 }
 
 // runOnce dispatches one mission and follows it to its end.
 func (d *dev) runOnce(ctx context.Context, body []byte) error {
+	if d.claudeCode != nil {
+		if err := d.awaitClaude(ctx); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	var id struct {
@@ -278,7 +320,11 @@ func (d *dev) runOnce(ctx context.Context, body []byte) error {
 	}
 	events := d.orc.Follow(ctx)
 	if !d.json {
-		fmt.Fprintf(d.out, "mission   %s\nobjective %s\n\n", id.MissionID, strings.TrimSpace(id.Objective))
+		d.say("mission   %s\nobjective %s\n\n", id.MissionID, strings.TrimSpace(id.Objective))
+	}
+	told := func() {}
+	if d.claudeCode != nil {
+		told = d.tellCalls(ctx, id.MissionID)
 	}
 	if err := d.dispatch(ctx, body); err != nil {
 		return err
@@ -294,9 +340,13 @@ func (d *dev) runOnce(ctx context.Context, body []byte) error {
 			if ev.MissionID != id.MissionID {
 				continue
 			}
+			end, code := ending(ev)
+			if end {
+				told() // the calls come before the end
+			}
 			d.print(ev)
-			if end, code := ending(ev); end {
-				if !d.json {
+			if end {
+				if !d.json && d.claudeCode == nil { // what Claude Code writes is for programs
 					d.printOutput(ctx, id.MissionID)
 				}
 				if code != 0 {
@@ -342,7 +392,7 @@ func (d *dev) print(ev orchestrator.Event) {
 	if d.json {
 		text, err := json.Marshal(ev)
 		if err == nil {
-			fmt.Fprintf(d.out, "%s\n", text)
+			d.say("%s\n", text)
 		}
 		return
 	}
@@ -350,7 +400,7 @@ func (d *dev) print(ev orchestrator.Event) {
 	if at, err := time.Parse(time.RFC3339, ev.TS); err == nil {
 		clock = at.Local().Format("15:04:05.000")
 	}
-	fmt.Fprintf(d.out, "%s  %-22s %s\n", clock, ev.Event, ev.Data)
+	d.say("%s  %-22s %s\n", clock, ev.Event, ev.Data)
 }
 
 // ending says whether an event ends the mission, and with which exit code.
