@@ -26,6 +26,8 @@ var rules = map[string][]string{
 	"host/internal/mission":      {"host/internal/journal", "host/internal/governance"},
 	"host/internal/heads":        {"host/internal/journal"},
 	"host/internal/session":      {},
+	"host/internal/screen":       {},
+	"host/internal/ui":           {},
 	"host/internal/result":       {},
 	"host/internal/store":        {"host/internal/journal", "host/internal/workflow"},
 	"host/internal/workflow":     {},
@@ -38,7 +40,7 @@ var rules = map[string][]string{
 	"host/internal/cellagent":    {"proto", "sdk/cell", "sdk/stage"},
 	"host/cmd/airlock-cell":      {"host/internal/cellagent", "host/internal/version", "sdk/stage"},
 	"host/internal/mcp":          {"host/internal/engine", "host/internal/governance", "host/internal/workflow"},
-	"host/internal/api":          {"config", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session", "host/internal/result"},
+	"host/internal/api":          {"config", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session", "host/internal/screen", "host/internal/result"},
 
 	"sdk/governance":                {},
 	"host/internal/api/apitest":     {"proto", "config", "host/internal/api", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session", "host/internal/result", "host/internal/cells"},

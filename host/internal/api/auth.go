@@ -23,6 +23,7 @@ const (
 	NeedExecutor            // the executor token; the handler checks it
 	NeedMetrics             // any operator, or nobody when metrics are open
 	NeedTask                // the token of the task in the path, good for the route's scope
+	NeedCode                // a one-time code of `airlock ui` in the body; the handler checks it
 )
 
 // peerKey is where a connection of the operator socket keeps who is on its
@@ -99,6 +100,9 @@ func (s *Server) who(r *http.Request) (*Operator, error) {
 
 func (s *Server) byToken(table *Operators, r *http.Request, token string) (*Operator, error) {
 	if op := table.find(token); op != nil {
+		return op, nil
+	}
+	if op := s.ui.who(table, token); op != nil {
 		return op, nil
 	}
 	return nil, s.denied(r, "the token is not that of an operator")

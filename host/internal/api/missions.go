@@ -60,6 +60,9 @@ func (s *Server) listMissions(w http.ResponseWriter, r *http.Request, op *Operat
 	if err != nil {
 		return err
 	}
+	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		return s.streamMissions(w, r, op)
+	}
 	list := missionList{Missions: []mission.View{}}
 	if agents := op.Agents(); op.Restricted() && f.Agent == "" && len(agents) == 1 {
 		f.Agent = agents[0]

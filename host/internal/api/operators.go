@@ -26,6 +26,8 @@ type Operator struct {
 	Name   string
 	Role   string
 	agents map[string]bool // nil: all
+	// session says that it came in with a session of the Control Room.
+	session bool
 }
 
 // MaySee says whether the operator may see missions of an agent.
@@ -125,6 +127,24 @@ func (t *Operators) find(token string) *Operator {
 		}
 	}
 	return op
+}
+
+// byName finds an operator, to say whether who came in earlier still may.
+func (t *Operators) byName(name string) *Operator {
+	if t == nil {
+		return nil
+	}
+	for i := range t.tokens {
+		if t.tokens[i].op.Name == name {
+			return t.tokens[i].op
+		}
+	}
+	for _, op := range t.uids {
+		if op.Name == name {
+			return op
+		}
+	}
+	return nil
 }
 
 // byUID finds who is on the other end of the operator socket.

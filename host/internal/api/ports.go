@@ -29,6 +29,8 @@ type Engine interface {
 	Restart(ctx context.Context, missionID, actor string) error
 	// Stopping is the stop whose latch is set and since when; it never waits.
 	Stopping(missionID string) (mission.Stop, time.Time, bool)
+	// Climbing are the rungs that a stop under way has come to; it never waits.
+	Climbing(missionID, stopID string) []engine.Rung
 	Abort(ctx context.Context, missionID, actor, by, reason string) error
 	// AbortForGood is Abort after which a harness task cannot be restarted.
 	AbortForGood(ctx context.Context, missionID, actor, by, reason string) error
@@ -85,6 +87,10 @@ type Events interface {
 	Feed(ctx context.Context, after int64, limit int) (events []journal.Event, cursors []int64, err error)
 	// FeedEnd is the cursor of the newest event.
 	FeedEnd(ctx context.Context) (int64, error)
+	// Check verifies a task's whole chain: where it is good to, the trusted head
+	// if there is one, and as error what is wrong, a *journal.ChainError where it is
+	// the chain.
+	Check(ctx context.Context, task string) (good journal.Head, trusted *journal.Head, err error)
 	// Changed is closed at the next commit of any event, EventsChanged at the
 	// next one of the task. Ask before reading, so that nothing is missed.
 	Changed() <-chan struct{}
@@ -152,6 +158,9 @@ type Options struct {
 	Reconnect http.Handler
 	// UI serves / and /ui/; nil: not there.
 	UI http.Handler
+	// RESTBase is the REST listener's URL as people reach it; empty: made of
+	// RESTPort.
+	RESTBase string
 
 	// Metrics are what /metrics shows; nil: not there. Register takes the API's
 	// own; nil: not counted.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/airlock-host/airlock/host/internal/engine"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
@@ -19,6 +20,7 @@ type receipt struct {
 	Cancelled []any          `json:"cancellation_requests"`
 	Issuers   map[string]any `json:"issuers"`
 	Isolation any            `json:"isolation"`
+	Rungs     []engine.Rung  `json:"rungs"` // as far as it has come; "running" is the one under way
 	Audit     *string        `json:"audit_error"`
 	Final     bool           `json:"final"`
 }
@@ -62,6 +64,22 @@ func (f *stopFound) wait(ctx context.Context, events Events) any {
 			return f.best()
 		}
 	}
+}
+
+// look reads what there is now: the end of the journal, and all of it where the
+// stop is older than that.
+func (f *stopFound) look(ctx context.Context, events Events) error {
+	head, err := events.Head(ctx, f.taskID)
+	if err != nil {
+		return err
+	}
+	if head.Sequence > tail {
+		if _, err := f.scan(ctx, events, head.Sequence-tail); err != nil || f.best() != nil {
+			return err
+		}
+	}
+	_, err = f.scan(ctx, events, 0)
+	return err
 }
 
 func (f *stopFound) best() any {
@@ -125,7 +143,7 @@ func (f *stopFound) take(ev *journal.Event) {
 		at := ev.Timestamp
 		f.latch = &receipt{
 			TaskID: f.taskID, StopID: p.StopID, Epoch: p.Epoch, Effective: &at,
-			Running: []any{}, Cancelled: []any{}, Issuers: map[string]any{},
+			Running: []any{}, Cancelled: []any{}, Issuers: map[string]any{}, Rungs: []engine.Rung{},
 		}
 		return
 	}

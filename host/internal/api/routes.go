@@ -36,7 +36,7 @@ func (s *Server) Routes() []Route {
 		{Method: get, Path: "/readyz", Needs: NeedNone, handle: s.readyz},
 		{Method: get, Path: "/metrics", Needs: NeedMetrics, handle: s.showMetrics},
 
-		{Method: get, Path: "/api/v1/missions", Needs: NeedViewer, handle: s.listMissions},
+		{Method: get, Path: "/api/v1/missions", Needs: NeedViewer, Stream: true, handle: s.listMissions},
 		{Method: post, Path: "/api/v1/missions", Needs: NeedOperator, handle: s.dispatchMission},
 		{Method: post, Path: "/api/v1/missions/plan", Needs: NeedViewer, handle: s.planMission},
 		{Method: get, Path: "/api/v1/missions/{id}", Needs: NeedViewer, handle: s.showMission},
@@ -44,6 +44,11 @@ func (s *Server) Routes() []Route {
 		{Method: post, Path: "/api/v1/missions/{id}/pause", Needs: NeedOperator, handle: s.pauseMission},
 		{Method: post, Path: "/api/v1/missions/{id}/resume", Needs: NeedOperator, handle: s.resumeMission},
 		{Method: post, Path: "/api/v1/missions/{id}/abort", Needs: NeedOperator, handle: s.abortMission},
+
+		{Method: get, Path: "/api/v1/whoami", Needs: NeedViewer, handle: s.whoami},
+		{Method: post, Path: "/api/v1/ui/codes", Needs: NeedViewer, handle: s.makeCode},
+		{Method: post, Path: "/api/v1/ui/session", Needs: NeedCode, handle: s.openSession},
+		{Method: http.MethodDelete, Path: "/api/v1/ui/session", Needs: NeedViewer, handle: s.closeSession},
 
 		{Method: get, Path: "/api/v1/agents", Needs: NeedViewer, handle: s.listAgents},
 		{Method: get, Path: "/api/v1/plugins", Needs: NeedViewer, handle: s.listPlugins},
@@ -56,10 +61,12 @@ func (s *Server) Routes() []Route {
 		{Method: post, Path: "/api/v1/hitl/{id}/respond", Needs: NeedOperator, handle: s.answerQuestion},
 
 		{Method: get, Path: "/api/v1/sessions/{id}/log", Needs: NeedViewer, Stream: true, handle: s.sessionLog},
+		{Method: get, Path: "/api/v1/sessions/{id}/screen", Needs: NeedViewer, Stream: true, handle: s.sessionScreen},
 		{Method: http.MethodDelete, Path: "/api/v1/sessions/{id}", Needs: NeedOperator, handle: s.signalSession},
 
 		{Method: get, Path: "/tasks/{id}/status", Needs: NeedViewer, handle: s.taskStatus},
 		{Method: get, Path: "/tasks/{id}/events", Needs: NeedViewer, Stream: true, handle: s.taskEvents},
+		{Method: get, Path: "/tasks/{id}/verify", Needs: NeedViewer, handle: s.verifyTask},
 		{Method: get, Path: "/tasks/{id}/export", Needs: NeedViewer, Stream: true, handle: s.exportTask},
 		{Method: post, Path: "/tasks/{id}/control", Needs: NeedOperator, Stream: true, handle: s.controlTask},
 		{Method: get, Path: "/tasks/{id}/stops/{stop}", Needs: NeedViewer, handle: s.showStop},
@@ -133,7 +140,7 @@ const callTimeout = 2 * time.Minute
 
 // serve checks the credential of a route and runs its handler.
 func (s *Server) serve(rt Route) http.HandlerFunc {
-	needsOperator := rt.Needs != NeedNone && rt.Needs != NeedExecutor && rt.Needs != NeedTask && (rt.Needs != NeedMetrics || !s.opts.MetricsOpen)
+	needsOperator := rt.Needs != NeedNone && rt.Needs != NeedCode && rt.Needs != NeedExecutor && rt.Needs != NeedTask && (rt.Needs != NeedMetrics || !s.opts.MetricsOpen)
 	return func(w http.ResponseWriter, r *http.Request) {
 		out := &answer{ResponseWriter: w}
 		err := func() error {

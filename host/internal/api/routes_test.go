@@ -17,6 +17,7 @@ var bodies = map[string]string{
 	"POST /api/v1/missions":                               `{"objective":"x"}`,
 	"POST /api/v1/missions/plan":                          `{"objective":"x","agent_id":"agent-01"}`,
 	"POST /api/v1/hitl/{id}/respond":                      `{"text":"yes"}`,
+	"POST /api/v1/ui/session":                             `{"code":"made-up"}`,
 	"POST /tasks/{id}/control":                            `{"action":"pause"}`,
 	"POST /tasks":                                         `{"objective":"x"}`,
 	"POST /tasks/{id}/approval":                           `{"decision_id":"d","action":"reject"}`,
@@ -109,6 +110,9 @@ func TestAuthMatrixOverEveryRoute(t *testing.T) {
 			switch rt.Needs {
 			case api.NeedNone, api.NeedExecutor:
 				passes("nobody", "")
+			case api.NeedCode:
+				check("nobody", "", denied...)
+				check("an operator without a code", apitest.AliceToken, denied...)
 			case api.NeedViewer, api.NeedMetrics:
 				check("nobody", "", denied...)
 				check("a stranger", strings.Repeat("x", 32), denied...)

@@ -27,6 +27,9 @@ type Server struct {
 	metrics   *metrics
 	writers   *writers
 	unproven  chan struct{}
+	ui        *uiSessions
+	screens   chan struct{} // one for each terminal that is being shown
+	verifying chan struct{}
 	life      context.Context // ends when streams and sockets have to
 	end       context.CancelFunc
 	rest, ws  http.Handler
@@ -52,6 +55,8 @@ func New(opts Options) (*Server, error) {
 		limiter:  &limiter{now: opts.Now, remotes: map[string]*failures{}},
 		writers:  &writers{taken: map[string]bool{}},
 		unproven: make(chan struct{}, maxUnproven),
+		ui:       newUISessions(opts.Now),
+		screens:  make(chan struct{}, maxScreens), verifying: make(chan struct{}, maxVerifying),
 	}
 	for _, h := range opts.Hosts {
 		if name := hostname(h); name != "" {

@@ -46,7 +46,7 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request, op *Operator, reas
 		}
 	}
 	began := s.now().UTC()
-	provisional := receipt{TaskID: id, Effective: &began, Running: []any{}, Cancelled: []any{}, Issuers: map[string]any{}}
+	provisional := receipt{TaskID: id, Effective: &began, Running: []any{}, Cancelled: []any{}, Issuers: map[string]any{}, Rungs: []engine.Rung{}}
 	if v.State != mission.StateAborted {
 		ctx, cancel := context.WithTimeout(r.Context(), max(wait, latchWait))
 		defer cancel()
@@ -78,23 +78,43 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request, op *Operator, reas
 		}
 		got = provisional
 	}
+	if r, ok := got.(*receipt); ok {
+		r.climb(s.opts.Engine)
+	}
 	return writeJSON(w, http.StatusOK, got)
 }
 
-// showStop is GET /tasks/{id}/stops/{stop}.
+// climb fills in how far the stop has come.
+func (r *receipt) climb(e Engine) {
+	if rungs := e.Climbing(r.TaskID, r.StopID); rungs != nil {
+		r.Rungs = rungs
+	}
+}
+
+// showStop is GET /tasks/{id}/stops/{stop}; "latest" is the last one of the task.
+// Until the receipt is there it answers how far the stop has come.
 func (s *Server) showStop(w http.ResponseWriter, r *http.Request, op *Operator) error {
 	v, err := s.visible(r.Context(), op, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	found := stopFound{taskID: v.TaskID, id: r.PathValue("stop")}
-	if _, err := found.scan(r.Context(), s.opts.Events, 0); err != nil {
+	if found.id == "latest" {
+		found.id = ""
+	}
+	if err := found.look(r.Context(), s.opts.Events); err != nil {
 		return err
 	}
 	switch {
 	case found.final != nil:
 		return writeJSON(w, http.StatusOK, found.final)
 	case found.latch != nil:
+		found.latch.climb(s.opts.Engine)
+		if st, err := s.opts.Engine.TaskStatus(r.Context(), v.TaskID); err == nil && st.Revocation.StopID == found.latch.StopID {
+			for ref, res := range st.Revocation.Issuers {
+				found.latch.Issuers[ref] = res
+			}
+		}
 		return writeJSON(w, http.StatusOK, found.latch)
 	default:
 		return engine.ErrNotFound

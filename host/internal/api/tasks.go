@@ -54,6 +54,9 @@ func (s *Server) createTask(w http.ResponseWriter, r *http.Request, op *Operator
 // socket, where the REST listener is.
 func (s *Server) address(r *http.Request) string {
 	if _, unixConn := r.Context().Value(peerKey{}).(peer); unixConn {
+		if s.opts.RESTBase != "" {
+			return s.opts.RESTBase
+		}
 		return "http://127.0.0.1:" + s.opts.RESTPort
 	}
 	if r.TLS != nil {

@@ -33,6 +33,7 @@ import (
 	"github.com/airlock-host/airlock/host/internal/store"
 	"github.com/airlock-host/airlock/host/internal/store/mirror"
 	"github.com/airlock-host/airlock/host/internal/telemetry"
+	"github.com/airlock-host/airlock/host/internal/ui"
 	"github.com/airlock-host/airlock/host/internal/version"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
@@ -294,11 +295,16 @@ func (h *host) newAPI(l *listeners) (*api.Server, error) {
 		Hosts: []string{h.cfg.Listen.Advertise}, RESTPort: l.restPort,
 		OrchestratorStatus: handler(h.exec.StatusHandler), Reconnect: handler(h.exec.ReconnectHandler),
 		Dispatch: handler(h.exec.Dispatch), MetricsOpen: h.cfg.Telemetry.MetricsOpen,
-		Drain: h.drain, Config: h.showConfig,
+		Drain: h.drain, Config: h.showConfig, RESTBase: l.restBase(h.cfg.Listen.Advertise),
 	}
 	if h.opts.Load != nil {
 		opts.Reload = func(ctx context.Context) (any, error) { return h.reload(ctx) }
 	}
+	room, err := ui.New(version.Version)
+	if err != nil {
+		return nil, err
+	}
+	opts.UI = room
 	if h.cfg.Telemetry.Prometheus {
 		opts.Metrics, opts.Register = h.metrics, h.metrics
 	}

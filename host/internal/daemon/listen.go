@@ -58,6 +58,20 @@ func listenError(attr, addr string, err error) error {
 	return fmt.Errorf("%s = %q: %w", attr, addr, err)
 }
 
+// restBase is the REST listener's URL as people reach it: where it listens, or
+// where that is every address under the advertised name.
+func (l *listeners) restBase(advertise string) string {
+	scheme := "http://"
+	if l.tls != nil {
+		scheme = "https://"
+	}
+	host, port, err := net.SplitHostPort(l.rest.Addr().String())
+	if ip := net.ParseIP(host); err != nil || ip == nil || ip.IsUnspecified() || l.tls != nil {
+		host = advertise // a certificate is for a name
+	}
+	return scheme + net.JoinHostPort(host, port)
+}
+
 func (l *listeners) forAPI() api.Listeners {
 	return api.Listeners{REST: l.rest, WS: l.ws, Operator: l.socket, TLS: l.tls}
 }

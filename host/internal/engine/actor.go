@@ -55,7 +55,9 @@ type actor struct {
 	// stopWish is the stop that set the latch, for a ladder whose journal failed.
 	stopWish atomic.Pointer[stopWish]
 	// interrupted is what the rung that interrupts the agent came to.
-	interrupted atomic.Pointer[rung]
+	interrupted atomic.Pointer[Rung]
+	// climbing are the rungs of the stop that is under way, for who watches it.
+	climbing climbing
 	// ladderMu: one ladder at a time.
 	ladderMu sync.Mutex
 	// revoking counts the issuers that are being asked; asking names them.

@@ -23,7 +23,7 @@ const (
 type stopWish struct {
 	stop  mission.Stop
 	at    time.Time // when the latch held
-	first []rung    // before the journal was asked
+	first []Rung    // before the journal was asked
 	// held is closed when the stop is where it survives the host.
 	held chan struct{}
 	once sync.Once // one caller puts it there
@@ -114,10 +114,12 @@ func (e *Engine) Stopping(id string) (mission.Stop, time.Time, bool) {
 
 // hold puts the stop where it survives the host: beside the heads, and in the
 // cell agent.
-func (e *Engine) hold(a *actor, m *mission.Mission, w *stopWish) []rung {
-	l := ladderLog{now: e.now, rungs: []rung{{Name: "latch", Result: "done", At: w.at}}}
+func (e *Engine) hold(a *actor, m *mission.Mission, w *stopWish) []Rung {
+	latched := Rung{Name: "latch", Result: "done", At: w.at}
+	a.climbing.begin(w.stop.ID, latched)
+	l := ladderLog{now: e.now, live: &a.climbing, rungs: []Rung{latched}}
 	var wg sync.WaitGroup
-	inCell := ladderLog{now: e.now}
+	inCell := ladderLog{now: e.now, live: &a.climbing}
 	if s := a.sess.Load(); s != nil && !m.Paused {
 		wg.Go(func() {
 			inCell.climb("cell_latch", func() string {
@@ -145,7 +147,7 @@ func (e *Engine) ladder(ctx context.Context, a *actor) bool {
 		return a.quarantined.Load() != nil || now.Terminal() // else restarted meanwhile
 	}
 	effective := e.now().UTC()
-	l := &ladderLog{now: e.now}
+	l := &ladderLog{now: e.now, live: &a.climbing}
 	if w := a.stopWish.Load(); w != nil {
 		select {
 		case <-w.held:
@@ -238,7 +240,7 @@ func (e *Engine) endProcesses(ctx context.Context, a *actor, l *ladderLog) (isol
 		e.quieten(ctx, a, c, l)
 	}
 	var wg sync.WaitGroup
-	revoked := ladderLog{now: e.now}
+	revoked := ladderLog{now: e.now, live: &a.climbing}
 	wg.Go(func() {
 		revoked.climb("revoke", func() string {
 			e.revoke(ctx, a, stopID, reason, revokeFirst)

@@ -54,6 +54,9 @@ func (e *Engine) newLive(a *actor, c *cells.Cell, conn *cell.Conn, plan *pluginv
 	s := &liveSession{eng: e, a: a, cell: c, plan: plan, spec: sp, gen: m.Generation, id: m.SessionID, log: sess.Log}
 	s.conn.Store(conn)
 	sess.SetLive(s)
+	if t := plan.GetTerminal(); t != nil {
+		sess.SetSize(uint16(or(t.GetCols(), 80)), uint16(or(t.GetRows(), 24))) //nolint:gosec // a terminal's size
+	}
 	a.sess.Store(s)
 	s.rt = newRuntimeLink(s)
 	s.touch()

@@ -22,7 +22,7 @@ type receipt struct {
 	Issuers      map[string]issuerResult `json:"issuers"`
 	Access       string                  `json:"access_revocation"` // acknowledged | partial_failure | not_configured
 	Isolation    isolationProof          `json:"isolation"`
-	Rungs        []rung                  `json:"rungs"`
+	Rungs        []Rung                  `json:"rungs"`
 	AuditError   *string                 `json:"audit_error"`
 }
 
@@ -50,8 +50,8 @@ type isolationProof struct {
 	At     time.Time `json:"at"`
 }
 
-// rung is one step of the ladder.
-type rung struct {
+// Rung is one step of the ladder.
+type Rung struct {
 	Name   string    `json:"name"` // latch | tombstone | cell_latch | cut | interrupt | freeze | kill | revoke
 	Result string    `json:"result"`
 	At     time.Time `json:"at"`
@@ -61,14 +61,19 @@ type rung struct {
 // ladderLog collects the rungs.
 type ladderLog struct {
 	now   func() time.Time
-	rungs []rung
+	live  *climbing // shows the rungs while they are climbed; nil: nobody looks
+	rungs []Rung
 }
 
 // climb runs one rung and notes it.
 func (l *ladderLog) climb(name string, do func() string) {
 	from := l.now()
-	result := do()
-	l.rungs = append(l.rungs, rung{Name: name, Result: result, At: from.UTC(), TookMS: float64(l.now().Sub(from).Microseconds()) / 1000})
+	r := Rung{Name: name, Result: rungRunning, At: from.UTC()}
+	l.live.note(r)
+	r.Result = do()
+	r.TookMS = float64(l.now().Sub(from).Microseconds()) / 1000
+	l.live.note(r)
+	l.rungs = append(l.rungs, r)
 }
 
 func word(err error) string {
@@ -79,7 +84,7 @@ func word(err error) string {
 }
 
 // newReceipt fills what the task itself knows.
-func (e *Engine) newReceipt(a *actor, m *mission.Mission, proof isolationProof, rungs []rung, effective time.Time) receipt {
+func (e *Engine) newReceipt(a *actor, m *mission.Mission, proof isolationProof, rungs []Rung, effective time.Time) receipt {
 	r := receipt{TaskID: a.id, StopID: m.Stop.ID, Epoch: m.Epoch, Actor: m.Stop.Actor, Reason: m.Stop.Reason, EffectiveAt: effective,
 		Running: []string{}, Cancellation: []cancellation{}, Isolation: proof, Rungs: rungs}
 	for _, i := range m.Task.Running {

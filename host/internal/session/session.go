@@ -24,8 +24,9 @@ type Session struct {
 	MissionID string
 	Log       *Log
 
-	mu   sync.Mutex
-	live Live
+	mu         sync.Mutex
+	live       Live
+	cols, rows uint16 // of the terminal; 0: not known
 }
 
 // New makes a session. live is nil for one that has ended.
@@ -62,7 +63,26 @@ func (s *Session) Resize(ctx context.Context, cols, rows uint16) error {
 	if err != nil {
 		return err
 	}
-	return live.Resize(ctx, cols, rows)
+	if err := live.Resize(ctx, cols, rows); err != nil {
+		return err
+	}
+	s.SetSize(cols, rows)
+	return nil
+}
+
+// SetSize notes the size of the terminal, for those who show it.
+func (s *Session) SetSize(cols, rows uint16) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cols, s.rows = cols, rows
+}
+
+// Size is the size of the terminal as it was last set; 0, 0 when it is not
+// known: pipes, or a session of an earlier life of the host.
+func (s *Session) Size() (cols, rows uint16) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cols, s.rows
 }
 
 // Signal sends a signal; ErrEnded when the session has ended.

@@ -16,6 +16,16 @@ func (s *Store) VerifyTask(ctx context.Context, taskID string) error {
 	return err
 }
 
+// Check is VerifyTask that also gives the last good place of the chain, and the
+// trusted head that it was held against; nil: there is none.
+func (s *Store) Check(ctx context.Context, taskID string) (good journal.Head, trusted *journal.Head, err error) {
+	v, err := s.verify(ctx, taskID, false)
+	if v.anchor {
+		trusted = &v.trusted
+	}
+	return v.good, trusted, err
+}
+
 // VerifyRecent is VerifyTask from the trusted head on (rulings 43): what is
 // before it was signed, and is only checked to be there. Without a trusted
 // head the whole chain is checked.
