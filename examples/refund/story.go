@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,15 +85,61 @@ func (s *story) open(ctx context.Context) error {
 	s.task, s.tools = task.URL, map[string]string{}
 	fmt.Println("task      ", task.URL)
 	if s.interactive {
-		u, err := url.Parse(task.URL)
-		if err != nil {
+		if err := s.openRoom(ctx, task.URL); err != nil {
 			return err
 		}
-		fmt.Printf("Control Room %s://%s/ with the token in %s, or in another terminal:\n  export SIDECAR_ENDPOINT=%s SIDECAR_OPERATOR_TOKEN=$(cat %s)\n  airlock status --follow\n",
-			u.Scheme, u.Host, filepath.Join(s.host.dir, "operator.token"), task.URL, filepath.Join(s.host.dir, "operator.token"))
 	}
 	s.agent, err = governance.New(task.URL, task.Token, governance.Options{})
 	return err
+}
+
+// openRoom opens the Control Room as `airlock ui` does, with a link that works
+// once, and says how else the human can answer.
+func (s *story) openRoom(ctx context.Context, task string) error {
+	var room struct {
+		URL string `json:"url"`
+	}
+	if err := s.host.ask(ctx, s.host.socket, "POST", "http://operator/api/v1/ui/codes", map[string]any{}, &room); err != nil {
+		return err
+	}
+	sock := filepath.Join(s.host.dir, "run", "airlock.sock")
+	fmt.Printf(`
+Open the Control Room (the link works once, within a minute; for another one:
+airlock ui --addr %[1]s):
+
+  %[2]s
+
+Approve or reject what waits in its inbox, then stop the task. Or in another
+terminal:
+
+  export SIDECAR_ENDPOINT=%[3]s SIDECAR_OPERATOR_TOKEN=$(cat %[4]s)
+  airlock status --follow
+
+`, sock, room.URL, task, filepath.Join(s.host.dir, "operator.token"))
+	return nil
+}
+
+// stopped waits until the human has stopped the task, and reads the receipt.
+func (s *story) stopped(ctx context.Context) error {
+	fmt.Println("\nStop the task in the Control Room (or: airlock control stop); then its receipt comes here.")
+	for {
+		var st struct {
+			State string `json:"state"`
+		}
+		if err := s.host.operator(ctx, "GET", s.task+"/status", nil, &st); err != nil {
+			return err
+		}
+		if st.State == "STOPPED" {
+			if err := s.host.operator(ctx, "GET", s.task+"/stops/latest", nil, &s.receipt); err != nil || s.receipt["final"] == true {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 func (s *story) ledger() string { return filepath.Join(s.host.dir, "ledger.jsonl") }
@@ -116,12 +161,17 @@ func (s *story) answer(ctx context.Context, action, why string) <-chan error {
 	go func() {
 		for {
 			var st struct {
+				State   string `json:"state"`
 				Pending []struct {
 					DecisionID string `json:"decision_id"`
 				} `json:"pending_approvals"`
 			}
 			if err := s.host.operator(ctx, "GET", s.task+"/status", nil, &st); err != nil {
 				done <- err
+				return
+			}
+			if st.State == "STOPPED" { // by the human, before this call came to wait
+				done <- nil
 				return
 			}
 			if len(st.Pending) == 0 {
@@ -147,7 +197,11 @@ func (s *story) answer(ctx context.Context, action, why string) <-chan error {
 
 // stop ends the agent's access and shows that nothing runs any more.
 func (s *story) stop(ctx context.Context, refund func(context.Context, order) (string, error)) error {
-	if err := s.host.operator(ctx, "POST", s.task+"/control?wait=60s", map[string]any{"action": "stop", "reason": "the complaint is settled"}, &s.receipt); err != nil {
+	if s.interactive {
+		if err := s.stopped(ctx); err != nil {
+			return err
+		}
+	} else if err := s.host.operator(ctx, "POST", s.task+"/control?wait=60s", map[string]any{"action": "stop", "reason": "the complaint is settled"}, &s.receipt); err != nil {
 		return err
 	}
 	var refused *governance.Error
@@ -163,7 +217,12 @@ func (s *story) stop(ctx context.Context, refund func(context.Context, order) (s
 	}
 	fmt.Printf("ledger     %d refund(s)\n", strings.Count(string(text), "\n"))
 	fmt.Printf("access     %v (the issuer was asked for %d stop(s))\n", s.receipt["access_revocation"], s.issuer.stops())
-	if !s.interactive && (strings.Count(string(text), "\n") != 1 || s.receipt["access_revocation"] != "acknowledged") {
+	if s.interactive { // the host stays, so that the receipt can be read
+		fmt.Println("\nThe receipt is in the Control Room. ^C ends the host, and its data with it.")
+		<-ctx.Done()
+		return nil
+	}
+	if strings.Count(string(text), "\n") != 1 || s.receipt["access_revocation"] != "acknowledged" {
 		return errors.New("that is not the story: one refund, and access that is revoked")
 	}
 	return nil

@@ -6,11 +6,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -253,5 +255,70 @@ func TestTheTerminalHasTheHostsColours(t *testing.T) {
 	}
 	if fmt.Sprintf("%.1f", screen.Contrast("#000000", "#ffffff")) != "21.0" {
 		t.Error("contrast is not what WCAG says")
+	}
+}
+
+// The refund story with a human in the Control Room: what `refund --interactive`
+// prints is enough to approve, reject and stop, and to read what became of the
+// access.
+func TestTheRefundStoryInTheControlRoom(t *testing.T) {
+	t.Parallel()
+	demo := filepath.Join(t.TempDir(), "refund")
+	build(t, demo, "./examples/refund")
+	if _, err := os.Stat(filepath.Join(bin, "plugins", "airlock-revoker-webhook")); err != nil {
+		build(t, filepath.Join(bin, "plugins", "airlock-revoker-webhook"), "./plugins/revoker/webhook")
+	}
+	out := &lockedBuffer{}
+	cmd := exec.CommandContext(t.Context(), demo, "--bin", bin, "--interactive")
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	link := regexp.MustCompile(`http://127\.0\.0\.1:\d+/#code=[0-9a-f]+`)
+	url := ""
+	for end := time.Now().Add(deadline); url == "" && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		url = link.FindString(out.String())
+	}
+	if url == "" {
+		t.Fatalf("no link was printed:\n%s", out)
+	}
+	base, _, _ := strings.Cut(url, "/#")
+	b := newBrowser(t, base)
+	b.do("open the link", chromedp.Navigate(url))
+	b.says(".mission", "asks: Tool call refund waits for an approval")
+	b.click(`a[data-nav="inbox"]`)
+	b.says(".card", "order-123")
+	b.press(".card", "Approve once")
+	b.says(".card", "order-124")
+	b.press(".card", "Reject")
+	b.says("main", "Nothing waits for a human.")
+	b.click(`a[data-nav="missions"]`)
+	b.click(`a[href="#/missions/order-task"]`)
+	b.says("[data-credentials]", "In use")
+	b.says(".plan", "refund completed 1 of 2 proposed")
+	b.press(".missionhead", "Stop…")
+	b.press("dialog", "Stop it now")
+	b.says("[data-credentials]", "Yes, revoked")
+	for end := time.Now().Add(deadline); !strings.Contains(out.String(), "^C ends") && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	}
+	b.setAway(true) // its host goes with it
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("the demo: %v", err)
+		}
+	case <-time.After(deadline):
+		t.Error("the demo did not end after the stop")
+	}
+	for _, line := range []string{"ledger     1 refund(s)", "access     acknowledged"} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("%q was not told:\n%s", line, out)
+		}
 	}
 }
