@@ -86,6 +86,7 @@ func buildAll(dir string) error {
 		"plugins/airlock-isolation-docker":          "./plugins/isolation/docker",
 		"plugins/airlock-isolation-qemu-kvm":        "./plugins/isolation/qemukvm",
 		"plugins/airlock-runtime-command":           "./plugins/runtime/command",
+		"plugins/airlock-runtime-claude-code":       "./plugins/runtime/claudecode",
 		"plugins/airlock-revoker-webhook":           "./plugins/revoker/webhook",
 	} {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, out), pkg)
