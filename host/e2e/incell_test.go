@@ -30,6 +30,8 @@ func inCell(args []string) int {
 		answer = ask(&http.Transport{}, "http://"+args[2], "")
 	case "call": // call FILE BASE BODY: a model API
 		answer = ask(&http.Transport{}, args[2]+"/v1/messages", args[3])
+	case "mcp": // mcp FILE
+		answer = cellFlow()
 	case "hunt": // hunt FILE REVERSED: look for a secret wherever a workload can
 		answer = hunt(reversed(args[2]))
 	default:

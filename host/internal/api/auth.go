@@ -21,6 +21,7 @@ const (
 	NeedOperator            // an operator with role "operator"
 	NeedHost                // the same, and one that sees every agent: it concerns the whole host
 	NeedExecutor            // the executor token; the handler checks it
+	NeedMCP                 // a task token that is good for the MCP endpoint; the handler checks it
 	NeedMetrics             // any operator, or nobody when metrics are open
 	NeedTask                // the token of the task in the path, good for the route's scope
 	NeedCode                // a one-time code of `airlock ui` in the body; the handler checks it

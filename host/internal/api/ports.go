@@ -156,6 +156,8 @@ type Options struct {
 	// Reconnect skips the wait before the next attempt to reach the
 	// orchestrator.
 	Reconnect http.Handler
+	// MCP takes POST /mcp and checks the task token itself; nil: not there.
+	MCP http.Handler
 	// UI serves / and /ui/; nil: not there.
 	UI http.Handler
 	// RESTBase is the REST listener's URL as people reach it; empty: made of

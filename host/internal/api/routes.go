@@ -101,6 +101,7 @@ func (s *Server) Routes() []Route {
 		Route{Method: post, Path: "/api/v1/sessions/{id}/dispatch", Needs: NeedExecutor})
 	mount(s.opts.OrchestratorStatus, Route{Method: get, Path: "/api/v1/aiwg/status", Needs: NeedNone})
 	mount(s.opts.Reconnect, Route{Method: post, Path: "/api/v1/aiwg/reconnect", Needs: NeedHost})
+	mount(s.opts.MCP, Route{Method: post, Path: "/mcp", Needs: NeedMCP, Stream: true})
 	mount(s.opts.UI,
 		Route{Method: get, Path: "/", Needs: NeedNone},
 		Route{Method: get, Path: "/ui/", Prefix: true, Needs: NeedNone})
@@ -140,7 +141,7 @@ const callTimeout = 2 * time.Minute
 
 // serve checks the credential of a route and runs its handler.
 func (s *Server) serve(rt Route) http.HandlerFunc {
-	needsOperator := rt.Needs != NeedNone && rt.Needs != NeedCode && rt.Needs != NeedExecutor && rt.Needs != NeedTask && (rt.Needs != NeedMetrics || !s.opts.MetricsOpen)
+	needsOperator := rt.Needs != NeedNone && rt.Needs != NeedCode && rt.Needs != NeedExecutor && rt.Needs != NeedMCP && rt.Needs != NeedTask && (rt.Needs != NeedMetrics || !s.opts.MetricsOpen)
 	return func(w http.ResponseWriter, r *http.Request) {
 		out := &answer{ResponseWriter: w}
 		err := func() error {

@@ -108,7 +108,7 @@ func TestAuthMatrixOverEveryRoute(t *testing.T) {
 				}
 			}
 			switch rt.Needs {
-			case api.NeedNone, api.NeedExecutor:
+			case api.NeedNone, api.NeedExecutor, api.NeedMCP:
 				passes("nobody", "")
 			case api.NeedCode:
 				check("nobody", "", denied...)

@@ -167,7 +167,7 @@ func (a *Agent) hello(l *link) {
 	defer a.mu.Unlock()
 	r := &cellv1.HelloReply{
 		Proto: cell.ProtoMax, AgentVersion: a.cfg.Version,
-		Features: []string{"waiting", "ask", "sweep", "dial", "interrupt"},
+		Features: []string{"waiting", "ask", "sweep", "dial", "interrupt", "mcp"},
 		Bound:    a.bound, Latch: a.latch, Asks: a.asks.open(),
 	}
 	for _, id := range a.order {

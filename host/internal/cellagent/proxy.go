@@ -46,7 +46,7 @@ type door struct {
 
 // openDoors listens for what a start asks for; nil = for nothing.
 func (a *Agent) openDoors(s *session, req *cellv1.Start) (*doors, error) {
-	if len(req.GetGateways()) == 0 && len(req.GetForwards()) == 0 && !req.GetProxy() {
+	if len(req.GetGateways()) == 0 && len(req.GetForwards()) == 0 && !req.GetProxy() && req.GetMcp() == nil {
 		return nil, nil
 	}
 	if n := len(req.GetGateways()) + len(req.GetForwards()); n > maxDoors {
@@ -103,6 +103,15 @@ func (d *doors) open(a *Agent, req *cellv1.Start) error {
 			return err
 		}
 	}
+	if m := req.GetMcp(); m != nil {
+		addr, err := d.listenTCP(door{target: mcpTarget, gateway: true, mainOnly: m.GetMainOnly()})
+		if err != nil {
+			return fmt.Errorf("mcp: %w", err)
+		}
+		if err := name("AIRLOCK_MCP_URL", "http://"+addr+"/mcp"); err != nil {
+			return err
+		}
+	}
 	if req.GetProxy() {
 		addr, err := d.listenTCP(door{target: proxyTarget})
 		if err != nil {
@@ -122,8 +131,11 @@ func (d *doors) names() []string {
 	return d.env
 }
 
-// proxyTarget is Dial.target of the HTTP proxy.
-const proxyTarget = ":proxy"
+// Dial.target of the HTTP proxy and of the host's MCP endpoint.
+const (
+	proxyTarget = ":proxy"
+	mcpTarget   = ":mcp"
+)
 
 func (d *doors) listenTCP(to door) (addr string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

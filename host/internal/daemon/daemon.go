@@ -29,6 +29,7 @@ import (
 	"github.com/airlock-host/airlock/host/internal/engine"
 	"github.com/airlock-host/airlock/host/internal/executor"
 	"github.com/airlock-host/airlock/host/internal/heads"
+	"github.com/airlock-host/airlock/host/internal/mcp"
 	"github.com/airlock-host/airlock/host/internal/plugins"
 	"github.com/airlock-host/airlock/host/internal/store"
 	"github.com/airlock-host/airlock/host/internal/store/mirror"
@@ -84,6 +85,7 @@ type host struct {
 	cells       *cells.Manager
 	dialer      *dialer
 	engine      *engine.Engine
+	mcp         *mcp.Server
 	exec        *executor.Executor
 	id          string
 	metrics     *prometheus.Registry
@@ -200,6 +202,9 @@ func (h *host) startEngine(ctx context.Context) error {
 		StopsDir: filepath.Join(filepath.Dir(h.cfg.Governance.Head.File), "stops"), Dialer: h.dialer, HostID: h.id, BootID: bootID(), Store: h.store,
 		WorkflowKey: h.workflowKey,
 		Plugins:     h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission, Committed: h.committed})
+	if err := h.newMCP(); err != nil {
+		return err
+	}
 	h.startMirror(ctx)
 	return h.engine.Start(ctx)
 }
@@ -295,6 +300,7 @@ func (h *host) newAPI(l *listeners) (*api.Server, error) {
 		Hosts: []string{h.cfg.Listen.Advertise}, RESTPort: l.restPort,
 		OrchestratorStatus: handler(h.exec.StatusHandler), Reconnect: handler(h.exec.ReconnectHandler),
 		Dispatch: handler(h.exec.Dispatch), MetricsOpen: h.cfg.Telemetry.MetricsOpen,
+		MCP:   h.mcp.HTTP(),
 		Drain: h.drain, Config: h.showConfig, RESTBase: l.restBase(h.cfg.Listen.Advertise),
 	}
 	if h.opts.Load != nil {
@@ -349,6 +355,9 @@ func (h *host) close() error {
 	var errs []error
 	if h.engine != nil {
 		h.engine.Close()
+	}
+	if h.mcp != nil {
+		h.mcp.Close()
 	}
 	if h.dialer != nil {
 		h.dialer.gateway.Close()

@@ -12,6 +12,7 @@ import (
 	"github.com/airlock-host/airlock/config"
 	"github.com/airlock-host/airlock/host/internal/engine"
 	"github.com/airlock-host/airlock/host/internal/gateway"
+	"github.com/airlock-host/airlock/host/internal/mcp"
 )
 
 // spentWait is how long the last bytes of a model's answer wait for what they
@@ -22,6 +23,7 @@ const spentWait = 250 * time.Millisecond
 type dialer struct {
 	gateway *gateway.Gateway
 	ledger  *gateway.Ledger
+	mcp     *mcp.Server // set before a mission starts
 }
 
 // newDialer makes the gateway out of the configuration's gateway blocks.
@@ -73,18 +75,26 @@ func apis(blocks []config.Gateway) []gateway.API {
 
 // Carry is engine.Dialer's.
 func (d *dialer) Carry(c engine.Caller, target string, nc net.Conn) {
+	if target == mcp.Target {
+		d.mcp.Carry(c.MissionID, nc)
+		return
+	}
 	d.gateway.Carry(gateway.Caller{Mission: c.MissionID, Agent: c.Agent, Gateways: c.Gateways, Proxy: c.Proxy, Allow: c.Allow,
 		Limit: gateway.Amount{Tokens: c.MaxTokens, CostMicro: c.MaxCostMicro}}, target, nc)
 }
 
 // Cut is engine.Dialer's.
-func (d *dialer) Cut(mission string) int { return d.gateway.Cut(mission) }
+func (d *dialer) Cut(mission string) int {
+	d.mcp.Cut(mission)
+	return d.gateway.Cut(mission)
+}
 
 // Restore is engine.Dialer's.
 func (d *dialer) Restore(mission string) { d.gateway.Restore(mission) }
 
 // Forget is engine.Dialer's.
 func (d *dialer) Forget(mission string) {
+	d.mcp.Cut(mission)
 	d.gateway.Forget(mission)
 	d.ledger.Forget(mission)
 }

@@ -15,7 +15,7 @@ import (
 // mission off from everything that it reaches that way.
 type Dialer interface {
 	// Carry takes a connection, and owns it. target is as in Dial of the cell
-	// link: a gateway's name, ":proxy" or host:port.
+	// link: a gateway's name, ":proxy", ":mcp" or host:port.
 	Carry(c Caller, target string, nc net.Conn)
 	// Cut ends every connection of a mission and refuses new ones; it gives how
 	// many were ended since the first Cut. It never waits for a cell.
@@ -102,6 +102,9 @@ func withDoors(f *cellv1.Start, hello *cellv1.HelloReply, sp spec, p *pluginv1.L
 	mainOnly := p.GetBoundary() == pluginv1.Boundary_BOUNDARY_PROTOCOL
 	for _, name := range sp.Gateways {
 		f.Gateways = append(f.Gateways, &cellv1.Gateway{Name: name, MainOnly: mainOnly})
+	}
+	if slices.Contains(hello.GetFeatures(), "mcp") {
+		f.Mcp = &cellv1.Mcp{MainOnly: mainOnly}
 	}
 	if sp.Cell.Network == "gateway" {
 		f.Proxy, f.Forwards = true, forwards(sp.Allow)

@@ -44,8 +44,13 @@ func TestDoorsOfASession(t *testing.T) {
 	if err := withDoors(&cellv1.Start{}, &cellv1.HelloReply{AgentVersion: "0.1"}, sp, &pluginv1.LaunchPlan{}); err == nil || !strings.Contains(err.Error(), "0.1") {
 		t.Errorf("an agent that cannot: %v", err)
 	}
-	if err := withDoors(&cellv1.Start{}, &cellv1.HelloReply{}, spec{}, &pluginv1.LaunchPlan{}); err != nil {
+	f = &cellv1.Start{}
+	if err := withDoors(f, &cellv1.HelloReply{}, spec{}, &pluginv1.LaunchPlan{}); err != nil || f.GetMcp() != nil {
 		t.Errorf("an agent that need not: %v", err)
+	}
+	err = withDoors(f, &cellv1.HelloReply{Features: []string{"mcp"}}, spec{}, &pluginv1.LaunchPlan{Boundary: pluginv1.Boundary_BOUNDARY_PROTOCOL})
+	if err != nil || !f.GetMcp().GetMainOnly() {
+		t.Errorf("the MCP endpoint: %v %v", f, err)
 	}
 }
 

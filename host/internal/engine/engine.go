@@ -76,6 +76,7 @@ type Engine struct {
 	draining bool
 
 	answers   sync.Map // of questions that calls over MCP wait for, by hitl id: chan string
+	tokens    sync.Map // task ids by the hash of their token
 	flow      *workflow.Keeper
 	logs      *logs
 	results   *results
@@ -128,6 +129,9 @@ func (e *Engine) Close() {
 	e.wg.Wait()
 	e.logs.close()
 }
+
+// Go runs f as a goroutine that Close waits for; its context ends with Close.
+func (e *Engine) Go(f func(ctx context.Context)) { e.goRun(f) }
 
 // goRun runs f as a goroutine that Close waits for.
 func (e *Engine) goRun(f func(ctx context.Context)) {

@@ -55,6 +55,7 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	g := e.fleet.Load().byName[m.Agent]
 	if m.Harness {
 		g = e.noAgent
+		e.rememberToken(&m)
 	}
 	if g == nil { // the block is gone from the configuration: the mission keeps its spec
 		g = newAgent(goneAgent(m))

@@ -25,8 +25,20 @@ type NewTask struct {
 	Scopes    []string        // empty: all
 }
 
-// Scopes are what a task token can be good for.
-func Scopes() []string { return []string{"propose", "dispatch", "access", "mcp"} }
+// Scopes are what a task token can be good for: the routes of a harness, and the
+// tools of the MCP endpoint.
+func Scopes() []string {
+	return append([]string{"propose", "dispatch", "access", scopeMCP}, MCPScopes()...)
+}
+
+// scopeMCP is good for the MCP endpoint, and for every tool there unless a
+// token has finer scopes too.
+const scopeMCP = "mcp"
+
+// MCPScopes are the scopes of the tools of the MCP endpoint.
+func MCPScopes() []string {
+	return []string{"communication:read", "communication:manage", "session:collaborate", "runtime:read", "runtime:execute", "operator:ask"}
+}
 
 // harnessSpec is what a harness task keeps of the configuration and of its
 // token; only the token's hash is stored.
@@ -114,6 +126,7 @@ func (e *Engine) openTask(t NewTask, hs harnessSpec, actor string) error {
 	if e.rules().Digest() != o.Rules { // a reload came in between
 		e.goRun(func(context.Context) { e.adoptRules(a) })
 	}
+	e.tokens.Store(hs.TokenHash, t.TaskID)
 	e.log.Info("task opened for a harness", "task", t.TaskID, "actor", actor)
 	return nil
 }
@@ -149,6 +162,39 @@ func (e *Engine) TaskToken(ctx context.Context, taskID, token string) (scopes []
 		return nil, false
 	}
 	return s.Harness.Scopes, subtle.ConstantTimeCompare([]byte(tokenHash(token)), []byte(s.Harness.TokenHash)) == 1
+}
+
+// TaskOfToken finds the task whose token it is, and the scopes that it has at
+// the MCP endpoint; ok is false when it has none there.
+func (e *Engine) TaskOfToken(ctx context.Context, token string) (taskID string, scopes []string, ok bool) {
+	id, known := e.tokens.Load(tokenHash(token))
+	if !known {
+		return "", nil, false
+	}
+	all, ok := e.TaskToken(ctx, id.(string), token)
+	if !ok {
+		return "", nil, false
+	}
+	for _, s := range MCPScopes() {
+		if slices.Contains(all, s) {
+			scopes = append(scopes, s)
+		}
+	}
+	if len(scopes) == 0 && slices.Contains(all, scopeMCP) {
+		scopes = MCPScopes()
+	}
+	return id.(string), scopes, len(scopes) > 0
+}
+
+// rememberToken makes the token of a task that an earlier life of the host has
+// opened findable.
+func (e *Engine) rememberToken(m *mission.Mission) {
+	var s struct {
+		Harness harnessSpec `json:"harness"`
+	}
+	if json.Unmarshal(m.Spec, &s) == nil && s.Harness.TokenHash != "" {
+		e.tokens.Store(s.Harness.TokenHash, m.ID)
+	}
 }
 
 // SetIntent puts another envelope in force; every verdict before it is void and

@@ -293,7 +293,7 @@ type HelloReply struct {
 	// Version of the agent program.
 	AgentVersion string `protobuf:"bytes,2,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
 	// What the agent can do beside the base: "waiting", "ask", "sweep", "dial",
-	// "interrupt".
+	// "interrupt", "mcp".
 	Features []string `protobuf:"bytes,3,rep,name=features,proto3" json:"features,omitempty"`
 	// What it is bound to; absent = warm.
 	Bound *Bind `protobuf:"bytes,4,opt,name=bound,proto3" json:"bound,omitempty"`
@@ -1200,7 +1200,11 @@ type Start struct {
 	Proxy bool `protobuf:"varint,14,opt,name=proxy,proto3" json:"proxy,omitempty"`
 	// host:port targets, each with a loopback port of its own, named in
 	// AIRLOCK_FORWARD_HOST_PORT as 127.0.0.1:port.
-	Forwards      []string `protobuf:"bytes,15,rep,name=forwards,proto3" json:"forwards,omitempty"`
+	Forwards []string `protobuf:"bytes,15,rep,name=forwards,proto3" json:"forwards,omitempty"`
+	// Offer the host's MCP endpoint on a loopback port, named in AIRLOCK_MCP_URL,
+	// which is put into values of env like a gateway's URL. Needs the feature
+	// "mcp".
+	Mcp           *Mcp `protobuf:"bytes,16,opt,name=mcp,proto3" json:"mcp,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1340,6 +1344,59 @@ func (x *Start) GetForwards() []string {
 	return nil
 }
 
+func (x *Start) GetMcp() *Mcp {
+	if x != nil {
+		return x.Mcp
+	}
+	return nil
+}
+
+// Mcp is the door to the host's MCP endpoint. Its Dial has the target ":mcp".
+type Mcp struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only the session's own process may use it, none that it has started.
+	MainOnly      bool `protobuf:"varint,1,opt,name=main_only,json=mainOnly,proto3" json:"main_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mcp) Reset() {
+	*x = Mcp{}
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mcp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mcp) ProtoMessage() {}
+
+func (x *Mcp) ProtoReflect() protoreflect.Message {
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mcp.ProtoReflect.Descriptor instead.
+func (*Mcp) Descriptor() ([]byte, []int) {
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Mcp) GetMainOnly() bool {
+	if x != nil {
+		return x.MainOnly
+	}
+	return false
+}
+
 // Gateway is a gateway that a session reaches.
 type Gateway struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1353,7 +1410,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[9]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1422,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[9]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1435,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{9}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Gateway) GetName() string {
@@ -1408,7 +1465,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[10]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1477,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[10]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1490,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{10}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TerminalSize) GetCols() uint32 {
@@ -1469,7 +1526,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[11]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1538,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[11]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1551,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{11}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *File) GetPath() string {
@@ -1545,7 +1602,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[12]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +1614,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[12]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +1627,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{12}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Started) GetPid() int32 {
@@ -1602,7 +1659,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[13]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1671,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[13]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1684,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{13}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Signal) GetSessionId() string {
@@ -1664,7 +1721,7 @@ type Resize struct {
 
 func (x *Resize) Reset() {
 	*x = Resize{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[14]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1733,7 @@ func (x *Resize) String() string {
 func (*Resize) ProtoMessage() {}
 
 func (x *Resize) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[14]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1746,7 @@ func (x *Resize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resize.ProtoReflect.Descriptor instead.
 func (*Resize) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{14}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Resize) GetSessionId() string {
@@ -1726,7 +1783,7 @@ type Input struct {
 
 func (x *Input) Reset() {
 	*x = Input{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[15]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1795,7 @@ func (x *Input) String() string {
 func (*Input) ProtoMessage() {}
 
 func (x *Input) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[15]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +1808,7 @@ func (x *Input) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Input.ProtoReflect.Descriptor instead.
 func (*Input) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{15}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Input) GetSessionId() string {
@@ -1803,7 +1860,7 @@ type CloseInput struct {
 
 func (x *CloseInput) Reset() {
 	*x = CloseInput{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[16]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +1872,7 @@ func (x *CloseInput) String() string {
 func (*CloseInput) ProtoMessage() {}
 
 func (x *CloseInput) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[16]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +1885,7 @@ func (x *CloseInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseInput.ProtoReflect.Descriptor instead.
 func (*CloseInput) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{16}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CloseInput) GetSessionId() string {
@@ -1861,7 +1918,7 @@ type Kill struct {
 
 func (x *Kill) Reset() {
 	*x = Kill{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[17]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +1930,7 @@ func (x *Kill) String() string {
 func (*Kill) ProtoMessage() {}
 
 func (x *Kill) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[17]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +1943,7 @@ func (x *Kill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kill.ProtoReflect.Descriptor instead.
 func (*Kill) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{17}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Kill) GetSessionId() string {
@@ -1923,7 +1980,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[18]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +1992,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[18]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2005,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{18}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Ack) GetSessionId() string {
@@ -1976,7 +2033,7 @@ type AckExit struct {
 
 func (x *AckExit) Reset() {
 	*x = AckExit{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[19]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2045,7 @@ func (x *AckExit) String() string {
 func (*AckExit) ProtoMessage() {}
 
 func (x *AckExit) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[19]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2058,7 @@ func (x *AckExit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckExit.ProtoReflect.Descriptor instead.
 func (*AckExit) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{19}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AckExit) GetSessionId() string {
@@ -2032,7 +2089,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[20]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2101,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[20]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2114,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{20}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Exited) GetSessionId() string {
@@ -2120,7 +2177,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[21]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2189,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[21]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2202,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{21}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Waiting) GetSessionId() string {
@@ -2193,7 +2250,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[22]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2262,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[22]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2275,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{22}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Ask) GetAskId() string {
@@ -2265,7 +2322,7 @@ type AskAnswer struct {
 
 func (x *AskAnswer) Reset() {
 	*x = AskAnswer{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[23]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2334,7 @@ func (x *AskAnswer) String() string {
 func (*AskAnswer) ProtoMessage() {}
 
 func (x *AskAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[23]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2347,7 @@ func (x *AskAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskAnswer.ProtoReflect.Descriptor instead.
 func (*AskAnswer) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{23}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AskAnswer) GetAskId() string {
@@ -2325,7 +2382,7 @@ type AskWithdrawn struct {
 
 func (x *AskWithdrawn) Reset() {
 	*x = AskWithdrawn{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[24]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2394,7 @@ func (x *AskWithdrawn) String() string {
 func (*AskWithdrawn) ProtoMessage() {}
 
 func (x *AskWithdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[24]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2407,7 @@ func (x *AskWithdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskWithdrawn.ProtoReflect.Descriptor instead.
 func (*AskWithdrawn) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{24}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AskWithdrawn) GetAskId() string {
@@ -2369,7 +2426,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[25]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2438,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[25]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2451,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{25}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{26}
 }
 
 // PutFiles places files.
@@ -2408,7 +2465,7 @@ type PutFiles struct {
 
 func (x *PutFiles) Reset() {
 	*x = PutFiles{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[26]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2477,7 @@ func (x *PutFiles) String() string {
 func (*PutFiles) ProtoMessage() {}
 
 func (x *PutFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[26]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2490,7 @@ func (x *PutFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutFiles.ProtoReflect.Descriptor instead.
 func (*PutFiles) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{26}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PutFiles) GetFiles() []*File {
@@ -2452,7 +2509,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[27]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2521,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[27]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2534,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{27}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{28}
 }
 
 // StatsReply says how the agent is.
@@ -2493,7 +2550,7 @@ type StatsReply struct {
 
 func (x *StatsReply) Reset() {
 	*x = StatsReply{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[28]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2562,7 @@ func (x *StatsReply) String() string {
 func (*StatsReply) ProtoMessage() {}
 
 func (x *StatsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[28]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2575,7 @@ func (x *StatsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsReply.ProtoReflect.Descriptor instead.
 func (*StatsReply) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{28}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StatsReply) GetProcesses() uint32 {
@@ -2552,7 +2609,7 @@ type StreamHeader struct {
 
 func (x *StreamHeader) Reset() {
 	*x = StreamHeader{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[29]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2621,7 @@ func (x *StreamHeader) String() string {
 func (*StreamHeader) ProtoMessage() {}
 
 func (x *StreamHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[29]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2634,7 @@ func (x *StreamHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamHeader.ProtoReflect.Descriptor instead.
 func (*StreamHeader) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{29}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StreamHeader) GetKind() isStreamHeader_Kind {
@@ -2637,7 +2694,7 @@ type ReadOutput struct {
 
 func (x *ReadOutput) Reset() {
 	*x = ReadOutput{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[30]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2706,7 @@ func (x *ReadOutput) String() string {
 func (*ReadOutput) ProtoMessage() {}
 
 func (x *ReadOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[30]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2719,7 @@ func (x *ReadOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutput.ProtoReflect.Descriptor instead.
 func (*ReadOutput) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{30}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadOutput) GetSessionId() string {
@@ -2683,7 +2740,7 @@ func (x *ReadOutput) GetFrom() uint64 {
 type Dial struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A gateway's name; host:port for a plain connection; ":proxy" for one that
-	// speaks to the HTTP proxy.
+	// speaks to the HTTP proxy; ":mcp" for one to the host's MCP endpoint.
 	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	// Pid of the asking process in the agent's pid namespace; for a gateway the
 	// agent has checked that it belongs to the session. 0 = not looked for.
@@ -2698,7 +2755,7 @@ type Dial struct {
 
 func (x *Dial) Reset() {
 	*x = Dial{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[31]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2767,7 @@ func (x *Dial) String() string {
 func (*Dial) ProtoMessage() {}
 
 func (x *Dial) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[31]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2780,7 @@ func (x *Dial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dial.ProtoReflect.Descriptor instead.
 func (*Dial) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{31}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Dial) GetTarget() string {
@@ -2771,7 +2828,7 @@ type OutputFrame struct {
 
 func (x *OutputFrame) Reset() {
 	*x = OutputFrame{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[32]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2840,7 @@ func (x *OutputFrame) String() string {
 func (*OutputFrame) ProtoMessage() {}
 
 func (x *OutputFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[32]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2853,7 @@ func (x *OutputFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputFrame.ProtoReflect.Descriptor instead.
 func (*OutputFrame) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{32}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OutputFrame) GetFrame() isOutputFrame_Frame {
@@ -2873,7 +2930,7 @@ type OutputData struct {
 
 func (x *OutputData) Reset() {
 	*x = OutputData{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[33]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +2942,7 @@ func (x *OutputData) String() string {
 func (*OutputData) ProtoMessage() {}
 
 func (x *OutputData) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[33]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +2955,7 @@ func (x *OutputData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputData.ProtoReflect.Descriptor instead.
 func (*OutputData) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{33}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *OutputData) GetStream() Stream {
@@ -2935,7 +2992,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[34]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2947,7 +3004,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[34]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2960,7 +3017,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{34}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Gap) GetFrom() uint64 {
@@ -2988,7 +3045,7 @@ type OutputEnd struct {
 
 func (x *OutputEnd) Reset() {
 	*x = OutputEnd{}
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[35]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3000,7 +3057,7 @@ func (x *OutputEnd) String() string {
 func (*OutputEnd) ProtoMessage() {}
 
 func (x *OutputEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_airlock_cell_v1_cell_proto_msgTypes[35]
+	mi := &file_airlock_cell_v1_cell_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3013,7 +3070,7 @@ func (x *OutputEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputEnd.ProtoReflect.Descriptor instead.
 func (*OutputEnd) Descriptor() ([]byte, []int) {
-	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{35}
+	return file_airlock_cell_v1_cell_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *OutputEnd) GetOffset() uint64 {
@@ -3096,7 +3153,7 @@ const file_airlock_cell_v1_cell_proto_rawDesc = "" +
 	"\x05frame\"Q\n" +
 	"\x05Error\x12.\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1a.airlock.cell.v1.ErrorCodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xec\x03\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x94\x04\n" +
 	"\x05Start\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1e\n" +
@@ -3116,7 +3173,10 @@ const file_airlock_cell_v1_cell_proto_rawDesc = "" +
 	"\rwatch_waiting\x18\f \x01(\bR\fwatchWaiting\x124\n" +
 	"\bgateways\x18\r \x03(\v2\x18.airlock.cell.v1.GatewayR\bgateways\x12\x14\n" +
 	"\x05proxy\x18\x0e \x01(\bR\x05proxy\x12\x1a\n" +
-	"\bforwards\x18\x0f \x03(\tR\bforwards\":\n" +
+	"\bforwards\x18\x0f \x03(\tR\bforwards\x12&\n" +
+	"\x03mcp\x18\x10 \x01(\v2\x14.airlock.cell.v1.McpR\x03mcp\"\"\n" +
+	"\x03Mcp\x12\x1b\n" +
+	"\tmain_only\x18\x01 \x01(\bR\bmainOnly\":\n" +
 	"\aGateway\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tmain_only\x18\x02 \x01(\bR\bmainOnly\"6\n" +
@@ -3273,7 +3333,7 @@ func file_airlock_cell_v1_cell_proto_rawDescGZIP() []byte {
 }
 
 var file_airlock_cell_v1_cell_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_airlock_cell_v1_cell_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_airlock_cell_v1_cell_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_airlock_cell_v1_cell_proto_goTypes = []any{
 	(ErrorCode)(0),                // 0: airlock.cell.v1.ErrorCode
 	(OnFull)(0),                   // 1: airlock.cell.v1.OnFull
@@ -3287,88 +3347,90 @@ var file_airlock_cell_v1_cell_proto_goTypes = []any{
 	(*AgentFrame)(nil),            // 9: airlock.cell.v1.AgentFrame
 	(*Error)(nil),                 // 10: airlock.cell.v1.Error
 	(*Start)(nil),                 // 11: airlock.cell.v1.Start
-	(*Gateway)(nil),               // 12: airlock.cell.v1.Gateway
-	(*TerminalSize)(nil),          // 13: airlock.cell.v1.TerminalSize
-	(*File)(nil),                  // 14: airlock.cell.v1.File
-	(*Started)(nil),               // 15: airlock.cell.v1.Started
-	(*Signal)(nil),                // 16: airlock.cell.v1.Signal
-	(*Resize)(nil),                // 17: airlock.cell.v1.Resize
-	(*Input)(nil),                 // 18: airlock.cell.v1.Input
-	(*CloseInput)(nil),            // 19: airlock.cell.v1.CloseInput
-	(*Kill)(nil),                  // 20: airlock.cell.v1.Kill
-	(*Ack)(nil),                   // 21: airlock.cell.v1.Ack
-	(*AckExit)(nil),               // 22: airlock.cell.v1.AckExit
-	(*Exited)(nil),                // 23: airlock.cell.v1.Exited
-	(*Waiting)(nil),               // 24: airlock.cell.v1.Waiting
-	(*Ask)(nil),                   // 25: airlock.cell.v1.Ask
-	(*AskAnswer)(nil),             // 26: airlock.cell.v1.AskAnswer
-	(*AskWithdrawn)(nil),          // 27: airlock.cell.v1.AskWithdrawn
-	(*Ping)(nil),                  // 28: airlock.cell.v1.Ping
-	(*PutFiles)(nil),              // 29: airlock.cell.v1.PutFiles
-	(*Stats)(nil),                 // 30: airlock.cell.v1.Stats
-	(*StatsReply)(nil),            // 31: airlock.cell.v1.StatsReply
-	(*StreamHeader)(nil),          // 32: airlock.cell.v1.StreamHeader
-	(*ReadOutput)(nil),            // 33: airlock.cell.v1.ReadOutput
-	(*Dial)(nil),                  // 34: airlock.cell.v1.Dial
-	(*OutputFrame)(nil),           // 35: airlock.cell.v1.OutputFrame
-	(*OutputData)(nil),            // 36: airlock.cell.v1.OutputData
-	(*Gap)(nil),                   // 37: airlock.cell.v1.Gap
-	(*OutputEnd)(nil),             // 38: airlock.cell.v1.OutputEnd
-	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
+	(*Mcp)(nil),                   // 12: airlock.cell.v1.Mcp
+	(*Gateway)(nil),               // 13: airlock.cell.v1.Gateway
+	(*TerminalSize)(nil),          // 14: airlock.cell.v1.TerminalSize
+	(*File)(nil),                  // 15: airlock.cell.v1.File
+	(*Started)(nil),               // 16: airlock.cell.v1.Started
+	(*Signal)(nil),                // 17: airlock.cell.v1.Signal
+	(*Resize)(nil),                // 18: airlock.cell.v1.Resize
+	(*Input)(nil),                 // 19: airlock.cell.v1.Input
+	(*CloseInput)(nil),            // 20: airlock.cell.v1.CloseInput
+	(*Kill)(nil),                  // 21: airlock.cell.v1.Kill
+	(*Ack)(nil),                   // 22: airlock.cell.v1.Ack
+	(*AckExit)(nil),               // 23: airlock.cell.v1.AckExit
+	(*Exited)(nil),                // 24: airlock.cell.v1.Exited
+	(*Waiting)(nil),               // 25: airlock.cell.v1.Waiting
+	(*Ask)(nil),                   // 26: airlock.cell.v1.Ask
+	(*AskAnswer)(nil),             // 27: airlock.cell.v1.AskAnswer
+	(*AskWithdrawn)(nil),          // 28: airlock.cell.v1.AskWithdrawn
+	(*Ping)(nil),                  // 29: airlock.cell.v1.Ping
+	(*PutFiles)(nil),              // 30: airlock.cell.v1.PutFiles
+	(*Stats)(nil),                 // 31: airlock.cell.v1.Stats
+	(*StatsReply)(nil),            // 32: airlock.cell.v1.StatsReply
+	(*StreamHeader)(nil),          // 33: airlock.cell.v1.StreamHeader
+	(*ReadOutput)(nil),            // 34: airlock.cell.v1.ReadOutput
+	(*Dial)(nil),                  // 35: airlock.cell.v1.Dial
+	(*OutputFrame)(nil),           // 36: airlock.cell.v1.OutputFrame
+	(*OutputData)(nil),            // 37: airlock.cell.v1.OutputData
+	(*Gap)(nil),                   // 38: airlock.cell.v1.Gap
+	(*OutputEnd)(nil),             // 39: airlock.cell.v1.OutputEnd
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
 }
 var file_airlock_cell_v1_cell_proto_depIdxs = []int32{
 	5,  // 0: airlock.cell.v1.HelloReply.bound:type_name -> airlock.cell.v1.Bind
 	6,  // 1: airlock.cell.v1.HelloReply.latch:type_name -> airlock.cell.v1.Latch
 	7,  // 2: airlock.cell.v1.HelloReply.sessions:type_name -> airlock.cell.v1.SessionState
-	25, // 3: airlock.cell.v1.HelloReply.asks:type_name -> airlock.cell.v1.Ask
-	23, // 4: airlock.cell.v1.SessionState.exited:type_name -> airlock.cell.v1.Exited
-	39, // 5: airlock.cell.v1.SessionState.started_at:type_name -> google.protobuf.Timestamp
+	26, // 3: airlock.cell.v1.HelloReply.asks:type_name -> airlock.cell.v1.Ask
+	24, // 4: airlock.cell.v1.SessionState.exited:type_name -> airlock.cell.v1.Exited
+	40, // 5: airlock.cell.v1.SessionState.started_at:type_name -> google.protobuf.Timestamp
 	3,  // 6: airlock.cell.v1.HostFrame.hello:type_name -> airlock.cell.v1.Hello
 	5,  // 7: airlock.cell.v1.HostFrame.bind:type_name -> airlock.cell.v1.Bind
 	6,  // 8: airlock.cell.v1.HostFrame.latch:type_name -> airlock.cell.v1.Latch
 	11, // 9: airlock.cell.v1.HostFrame.start:type_name -> airlock.cell.v1.Start
-	16, // 10: airlock.cell.v1.HostFrame.signal:type_name -> airlock.cell.v1.Signal
-	17, // 11: airlock.cell.v1.HostFrame.resize:type_name -> airlock.cell.v1.Resize
-	18, // 12: airlock.cell.v1.HostFrame.input:type_name -> airlock.cell.v1.Input
-	19, // 13: airlock.cell.v1.HostFrame.close_input:type_name -> airlock.cell.v1.CloseInput
-	20, // 14: airlock.cell.v1.HostFrame.kill:type_name -> airlock.cell.v1.Kill
-	21, // 15: airlock.cell.v1.HostFrame.ack:type_name -> airlock.cell.v1.Ack
-	22, // 16: airlock.cell.v1.HostFrame.ack_exit:type_name -> airlock.cell.v1.AckExit
-	26, // 17: airlock.cell.v1.HostFrame.ask_answer:type_name -> airlock.cell.v1.AskAnswer
-	28, // 18: airlock.cell.v1.HostFrame.ping:type_name -> airlock.cell.v1.Ping
-	29, // 19: airlock.cell.v1.HostFrame.put_files:type_name -> airlock.cell.v1.PutFiles
-	30, // 20: airlock.cell.v1.HostFrame.stats:type_name -> airlock.cell.v1.Stats
+	17, // 10: airlock.cell.v1.HostFrame.signal:type_name -> airlock.cell.v1.Signal
+	18, // 11: airlock.cell.v1.HostFrame.resize:type_name -> airlock.cell.v1.Resize
+	19, // 12: airlock.cell.v1.HostFrame.input:type_name -> airlock.cell.v1.Input
+	20, // 13: airlock.cell.v1.HostFrame.close_input:type_name -> airlock.cell.v1.CloseInput
+	21, // 14: airlock.cell.v1.HostFrame.kill:type_name -> airlock.cell.v1.Kill
+	22, // 15: airlock.cell.v1.HostFrame.ack:type_name -> airlock.cell.v1.Ack
+	23, // 16: airlock.cell.v1.HostFrame.ack_exit:type_name -> airlock.cell.v1.AckExit
+	27, // 17: airlock.cell.v1.HostFrame.ask_answer:type_name -> airlock.cell.v1.AskAnswer
+	29, // 18: airlock.cell.v1.HostFrame.ping:type_name -> airlock.cell.v1.Ping
+	30, // 19: airlock.cell.v1.HostFrame.put_files:type_name -> airlock.cell.v1.PutFiles
+	31, // 20: airlock.cell.v1.HostFrame.stats:type_name -> airlock.cell.v1.Stats
 	10, // 21: airlock.cell.v1.AgentFrame.error:type_name -> airlock.cell.v1.Error
 	4,  // 22: airlock.cell.v1.AgentFrame.hello:type_name -> airlock.cell.v1.HelloReply
-	15, // 23: airlock.cell.v1.AgentFrame.started:type_name -> airlock.cell.v1.Started
-	23, // 24: airlock.cell.v1.AgentFrame.exited:type_name -> airlock.cell.v1.Exited
-	24, // 25: airlock.cell.v1.AgentFrame.waiting:type_name -> airlock.cell.v1.Waiting
-	25, // 26: airlock.cell.v1.AgentFrame.ask:type_name -> airlock.cell.v1.Ask
-	27, // 27: airlock.cell.v1.AgentFrame.ask_withdrawn:type_name -> airlock.cell.v1.AskWithdrawn
-	31, // 28: airlock.cell.v1.AgentFrame.stats:type_name -> airlock.cell.v1.StatsReply
+	16, // 23: airlock.cell.v1.AgentFrame.started:type_name -> airlock.cell.v1.Started
+	24, // 24: airlock.cell.v1.AgentFrame.exited:type_name -> airlock.cell.v1.Exited
+	25, // 25: airlock.cell.v1.AgentFrame.waiting:type_name -> airlock.cell.v1.Waiting
+	26, // 26: airlock.cell.v1.AgentFrame.ask:type_name -> airlock.cell.v1.Ask
+	28, // 27: airlock.cell.v1.AgentFrame.ask_withdrawn:type_name -> airlock.cell.v1.AskWithdrawn
+	32, // 28: airlock.cell.v1.AgentFrame.stats:type_name -> airlock.cell.v1.StatsReply
 	0,  // 29: airlock.cell.v1.Error.code:type_name -> airlock.cell.v1.ErrorCode
-	13, // 30: airlock.cell.v1.Start.terminal:type_name -> airlock.cell.v1.TerminalSize
+	14, // 30: airlock.cell.v1.Start.terminal:type_name -> airlock.cell.v1.TerminalSize
 	1,  // 31: airlock.cell.v1.Start.on_full:type_name -> airlock.cell.v1.OnFull
-	14, // 32: airlock.cell.v1.Start.files:type_name -> airlock.cell.v1.File
-	12, // 33: airlock.cell.v1.Start.gateways:type_name -> airlock.cell.v1.Gateway
-	39, // 34: airlock.cell.v1.Started.at:type_name -> google.protobuf.Timestamp
-	13, // 35: airlock.cell.v1.Resize.size:type_name -> airlock.cell.v1.TerminalSize
-	40, // 36: airlock.cell.v1.Kill.grace:type_name -> google.protobuf.Duration
-	39, // 37: airlock.cell.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	39, // 38: airlock.cell.v1.Waiting.since:type_name -> google.protobuf.Timestamp
-	14, // 39: airlock.cell.v1.PutFiles.files:type_name -> airlock.cell.v1.File
-	33, // 40: airlock.cell.v1.StreamHeader.read_output:type_name -> airlock.cell.v1.ReadOutput
-	34, // 41: airlock.cell.v1.StreamHeader.dial:type_name -> airlock.cell.v1.Dial
-	36, // 42: airlock.cell.v1.OutputFrame.data:type_name -> airlock.cell.v1.OutputData
-	37, // 43: airlock.cell.v1.OutputFrame.gap:type_name -> airlock.cell.v1.Gap
-	38, // 44: airlock.cell.v1.OutputFrame.end:type_name -> airlock.cell.v1.OutputEnd
-	2,  // 45: airlock.cell.v1.OutputData.stream:type_name -> airlock.cell.v1.Stream
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	15, // 32: airlock.cell.v1.Start.files:type_name -> airlock.cell.v1.File
+	13, // 33: airlock.cell.v1.Start.gateways:type_name -> airlock.cell.v1.Gateway
+	12, // 34: airlock.cell.v1.Start.mcp:type_name -> airlock.cell.v1.Mcp
+	40, // 35: airlock.cell.v1.Started.at:type_name -> google.protobuf.Timestamp
+	14, // 36: airlock.cell.v1.Resize.size:type_name -> airlock.cell.v1.TerminalSize
+	41, // 37: airlock.cell.v1.Kill.grace:type_name -> google.protobuf.Duration
+	40, // 38: airlock.cell.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	40, // 39: airlock.cell.v1.Waiting.since:type_name -> google.protobuf.Timestamp
+	15, // 40: airlock.cell.v1.PutFiles.files:type_name -> airlock.cell.v1.File
+	34, // 41: airlock.cell.v1.StreamHeader.read_output:type_name -> airlock.cell.v1.ReadOutput
+	35, // 42: airlock.cell.v1.StreamHeader.dial:type_name -> airlock.cell.v1.Dial
+	37, // 43: airlock.cell.v1.OutputFrame.data:type_name -> airlock.cell.v1.OutputData
+	38, // 44: airlock.cell.v1.OutputFrame.gap:type_name -> airlock.cell.v1.Gap
+	39, // 45: airlock.cell.v1.OutputFrame.end:type_name -> airlock.cell.v1.OutputEnd
+	2,  // 46: airlock.cell.v1.OutputData.stream:type_name -> airlock.cell.v1.Stream
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_airlock_cell_v1_cell_proto_init() }
@@ -3402,11 +3464,11 @@ func file_airlock_cell_v1_cell_proto_init() {
 		(*AgentFrame_AskWithdrawn)(nil),
 		(*AgentFrame_Stats)(nil),
 	}
-	file_airlock_cell_v1_cell_proto_msgTypes[29].OneofWrappers = []any{
+	file_airlock_cell_v1_cell_proto_msgTypes[30].OneofWrappers = []any{
 		(*StreamHeader_ReadOutput)(nil),
 		(*StreamHeader_Dial)(nil),
 	}
-	file_airlock_cell_v1_cell_proto_msgTypes[32].OneofWrappers = []any{
+	file_airlock_cell_v1_cell_proto_msgTypes[33].OneofWrappers = []any{
 		(*OutputFrame_Data)(nil),
 		(*OutputFrame_Gap)(nil),
 		(*OutputFrame_End)(nil),
@@ -3417,7 +3479,7 @@ func file_airlock_cell_v1_cell_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_airlock_cell_v1_cell_proto_rawDesc), len(file_airlock_cell_v1_cell_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

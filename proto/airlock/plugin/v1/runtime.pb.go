@@ -851,8 +851,8 @@ type LaunchPlan struct {
 	// (PATH, HOME, USER, TERM for a terminal, AIRLOCK_*). A value may hold
 	// ${AIRLOCK_STATE}, the mission's directory for what must outlive its cell;
 	// ${AIRLOCK_TMP}, a scratch directory of the session; and
-	// ${AIRLOCK_GATEWAY_NAME_SOCKET} and _URL. All are also variables of the
-	// session. Paths of files may begin with the first.
+	// ${AIRLOCK_GATEWAY_NAME_SOCKET} and _URL; and ${AIRLOCK_MCP_URL}, the host's
+	// MCP endpoint. All are also variables of the session. Paths of files may begin with the first.
 	Env map[string]string `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Secrets to put into the environment, resolved at the start of the session.
 	SecretEnv map[string]*SecretRef `protobuf:"bytes,3,rep,name=secret_env,json=secretEnv,proto3" json:"secret_env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
