@@ -75,6 +75,12 @@ CONFORMANCE ?= bin/plugins/airlock-isolation-host-supervisor bin/plugins/airlock
 conformance: build ## check plugins against the contract (CONFORMANCE="BINARY …")
 	@for p in $(CONFORMANCE); do bin/airlock plugin test "$$p"; done
 
+.PHONY: crash
+CRASHES ?= 1000
+crash: ## CRASHES random crash schedules (default 1000), and every bit of a journal of 1,000 events
+	AIRLOCK_FULL=1 go test -run 'TestEveryBitOfAThousandEvents' -timeout 1h ./host/internal/journal
+	AIRLOCK_CRASH_SCHEDULES=$(CRASHES) go test -run TestRandomCrashSchedules -v -timeout 3h ./host/internal/engine
+
 .PHONY: fuzz
 FUZZTIME ?= 20s
 fuzz: ## run every fuzz target for FUZZTIME (default 20s)

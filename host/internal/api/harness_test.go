@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -371,5 +372,73 @@ func TestBothModesHonourAStop(t *testing.T) {
 				t.Errorf("status = %+v", st)
 			}
 		})
+	}
+}
+
+// An id that was dispatched is good for no second call, however many came after
+// it, and over a restart of the host.
+func TestAProposalIsDispatchedOnceForEver(t *testing.T) {
+	t.Parallel()
+	g := apitest.Govern(t, "")
+	a := task(t, g, `{"task_id":"t","objective":"x"}`)
+	propose := func(id string) decided {
+		return a.post("/proposals", `{"proposal_id":"`+id+`","tool_name":"pay","tool_args":{"n":1}}`).decided(t)
+	}
+	first := propose("once")
+	a.dispatch(first.DecisionID, "pay", `{"n":1}`).want(t, 201)
+	for i := range 70 { // a task itself remembers 64
+		d := propose(fmt.Sprint("other-", i))
+		inv, _ := a.dispatch(d.DecisionID, "pay", `{"n":1}`).want(t, 201).object(t)["invocation_id"].(string)
+		a.complete(inv, "succeeded").want(t, 204)
+	}
+	check := func(when string) {
+		t.Helper()
+		again := propose("once")
+		if again.DecisionID != first.DecisionID {
+			t.Errorf("%s: decided anew: %+v", when, again)
+		}
+		if got := a.dispatch(again.DecisionID, "pay", `{"n":1}`); got.status != 409 && got.status != 404 {
+			t.Errorf("%s: dispatched again: %+v", when, got)
+		}
+		a.post("/proposals", `{"proposal_id":"once","tool_name":"pay","tool_args":{"n":2}}`).code(t, 409, "changed")
+	}
+	check("in the same process")
+	g.Reopen(t)
+	running := a.status().Unresolved
+	if len(running) != 1 {
+		t.Fatalf("unresolved = %+v", running)
+	}
+	a.do("POST", "/resolve", `{"invocation_id":"`+running[0].InvocationID+`","outcome":"outcome_unknown"}`).want(t, 200)
+	a.do("POST", "/control", `{"action":"restart"}`).want(t, 200)
+	check("after a restart")
+	if st := a.status(); st.Counters["executed"] != 71 {
+		t.Errorf("status = %+v", st)
+	}
+}
+
+// A token that is lost or known to others is replaced; the one before is void.
+func TestAHarnessGetsAnotherToken(t *testing.T) {
+	t.Parallel()
+	g := apitest.Govern(t, "")
+	a := task(t, g, `{"task_id":"t","objective":"x","scopes":["propose","dispatch"]}`)
+	got := a.do("POST", "/token", `{}`).want(t, 201).object(t)
+	old := a.token
+	a.token, _ = got["token"].(string)
+	if a.token == "" || a.token == old || got["task_id"] != "t" || !strings.HasSuffix(got["url"].(string), "/tasks/t") {
+		t.Fatalf("got %v", got)
+	}
+	a.propose("echo", `{}`)
+	a.post("/access", `{"kind":"session","issuer":"i","ref":"r"}`).code(t, 403, "scope") // scopes stay
+	call(t, g.Host, old, "POST", a.path+"/proposals", `{"tool_name":"echo","tool_args":{}}`).want(t, 404)
+	call(t, g.Host, a.token, "POST", a.path+"/token", `{}`).want(t, 401) // an operator's to ask for
+	a.do("POST", "/token", `{"scopes":["all"]}`).want(t, 400)
+	narrow := a.do("POST", "/token", `{"scopes":["propose"]}`).want(t, 201).object(t)
+	a.token, _ = narrow["token"].(string)
+	g.Reopen(t)
+	a.do("POST", "/control", `{"action":"restart"}`).want(t, 200)
+	d := a.propose("echo", `{}`)
+	a.dispatch(d.DecisionID, "echo", `{}`).code(t, 403, "scope")
+	if _, text := a.events(); strings.Contains(text, a.token) || !strings.Contains(text, `"actor":"alice"`) {
+		t.Errorf("events = %s", text)
 	}
 }

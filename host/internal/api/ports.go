@@ -64,6 +64,10 @@ type Tasks interface {
 
 	Approve(ctx context.Context, taskID string, a engine.Approval) (engine.Reply, error)
 	Resolve(ctx context.Context, taskID, invocationID, outcome, explanation, actor string) error
+	// Waive does without an issuer's acknowledgement.
+	Waive(ctx context.Context, taskID, issuer, explanation, actor string) error
+	// NewToken gives a harness task another token.
+	NewToken(ctx context.Context, taskID string, scopes []string, actor string) (string, error)
 	SetIntent(ctx context.Context, taskID string, e *governance.Envelope, actor string) error
 	SetPlan(ctx context.Context, taskID string, plan json.RawMessage, actor string) error
 	PauseGate(ctx context.Context, taskID, actor, reason string) error

@@ -75,6 +75,8 @@ func (s *Server) Routes() []Route {
 		{Method: post, Path: "/tasks/{id}/intent", Needs: NeedOperator, handle: s.setIntent},
 		{Method: http.MethodPut, Path: "/tasks/{id}/plan", Needs: NeedOperator, handle: s.setPlan},
 		{Method: post, Path: "/tasks/{id}/resolve", Needs: NeedOperator, handle: s.resolve},
+		{Method: post, Path: "/tasks/{id}/waive", Needs: NeedOperator, handle: s.waive},
+		{Method: post, Path: "/tasks/{id}/token", Needs: NeedOperator, handle: s.newToken},
 
 		{Method: post, Path: "/tasks/{id}/proposals", Needs: NeedTask, Scope: "propose", Stream: true, handle: s.propose},
 		{Method: get, Path: "/tasks/{id}/decisions/{decision}", Needs: NeedTask, Scope: "propose", handle: s.showDecision},

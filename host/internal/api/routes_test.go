@@ -24,6 +24,8 @@ var bodies = map[string]string{
 	"POST /tasks/{id}/intent":                             `{"intent":{"id":"i","goal":"g","requested_by":{"type":"human","id":"a"},"constraints":{}}}`,
 	"PUT /tasks/{id}/plan":                                `{"plan":[]}`,
 	"POST /tasks/{id}/resolve":                            `{"invocation_id":"i","outcome":"failed"}`,
+	"POST /tasks/{id}/waive":                              `{"issuer":"i","explanation":"e"}`,
+	"POST /tasks/{id}/token":                              `{}`,
 	"POST /tasks/{id}/proposals":                          `{"tool_name":"x","tool_args":{}}`,
 	"POST /tasks/{id}/dispatches":                         `{"decision_id":"d","tool_name":"x","tool_args":{}}`,
 	"POST /tasks/{id}/dispatches/{invocation}/completion": `{"outcome":"failed"}`,

@@ -170,6 +170,44 @@ func (s *Server) resolve(w http.ResponseWriter, r *http.Request, op *Operator) e
 	return s.writeStatus(w, r)
 }
 
+// waive is POST /tasks/{id}/waive: an operator does without an issuer's
+// acknowledgement.
+func (s *Server) waive(w http.ResponseWriter, r *http.Request, op *Operator) error {
+	var issuer, explanation string
+	if err := s.readBody(w, r, false, member{"issuer", &issuer, true}, member{"explanation", &explanation, true}); err != nil {
+		return err
+	}
+	if explanation == "" {
+		return badField("explanation", "it must say why the issuer's access needs no revocation")
+	}
+	v, err := s.visible(r.Context(), op, r.PathValue("id")) // of one that has ended, too
+	if err != nil {
+		return err
+	}
+	if err := s.opts.Engine.Waive(r.Context(), v.TaskID, issuer, explanation, op.Name); err != nil {
+		return err
+	}
+	return s.writeStatus(w, r)
+}
+
+// newToken is POST /tasks/{id}/token: another token for a harness, shown once;
+// the one before is void.
+func (s *Server) newToken(w http.ResponseWriter, r *http.Request, op *Operator) error {
+	var scopes []string
+	if err := s.readBody(w, r, true, member{"scopes", &scopes, false}); err != nil {
+		return err
+	}
+	v, err := s.governed(r, op)
+	if err != nil {
+		return err
+	}
+	token, err := s.opts.Engine.NewToken(r.Context(), v.TaskID, scopes, op.Name)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, createdTask{v.TaskID, token, s.address(r) + "/tasks/" + pathSegment(v.TaskID)})
+}
+
 // knownOutcome refuses what is not one of the four ends of a call.
 func knownOutcome(outcome string) error {
 	switch outcome {

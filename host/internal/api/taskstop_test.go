@@ -1,10 +1,14 @@
 package api_test
 
 import (
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/airlock-host/airlock/host/internal/api/apitest"
+	"github.com/airlock-host/airlock/host/internal/engine"
 	"github.com/airlock-host/airlock/host/internal/store"
 )
 
@@ -41,7 +45,7 @@ func TestAStopWithoutEvidenceSaysSo(t *testing.T) {
 	a := task(t, g, `{"objective":"x"}`)
 	d := a.propose("echo", `{}`)
 	g.Store.Fail(store.ErrFull)
-	got := a.do("POST", "/control?wait=0", `{"action":"stop"}`).want(t, 200).object(t)
+	got := a.do("POST", "/control?wait=2", `{"action":"stop"}`).want(t, 200).object(t)
 	if got["final"] != false || got["audit_error"] == nil {
 		t.Errorf("receipt = %v", got)
 	}
@@ -122,4 +126,120 @@ func TestATaskThatExistsIsNotMadeAgain(t *testing.T) {
 	} {
 		call(t, g.Host, apitest.AliceToken, "POST", "/tasks", body).want(t, status)
 	}
+}
+
+// A stop of a task that only came back stopped is its operator's: the receipt
+// and the journal name the one who stopped it.
+func TestAStopAfterARestartIsItsOperators(t *testing.T) {
+	t.Parallel()
+	g := apitest.Govern(t, "")
+	a := task(t, g, `{"task_id":"t","objective":"x"}`)
+	g.Reopen(t)
+	if st := a.status(); st.State != "STOPPED" || st.Reason != "restored" {
+		t.Fatalf("after the restart = %+v", st)
+	}
+	before := a.status().Epoch
+	first := a.do("POST", "/control?wait=30s", `{"action":"stop","reason":"enough"}`).want(t, 200).object(t)
+	if first["final"] != true || first["actor"] != "alice" || first["reason"] != "enough" || a.status().Epoch != before+1 {
+		t.Errorf("receipt = %v, status %+v", first, a.status())
+	}
+	second := a.do("POST", "/control?wait=30s", `{"action":"stop"}`).want(t, 200).object(t)
+	if second["stop_id"] != first["stop_id"] || second["actor"] != "alice" {
+		t.Errorf("stopped twice: %v, then %v", first, second)
+	}
+	a.do("POST", "/control", `{"action":"restart"}`).want(t, 200)
+	a.propose("echo", `{}`)
+}
+
+// Access under a name that no revoker has can never be acknowledged: it blocks a
+// restart until an operator waives it, in the journal and by name; no receipt
+// calls it revoked.
+func TestAnIssuerThatCannotAnswerIsWaived(t *testing.T) {
+	t.Parallel()
+	g := apitest.Govern(t, "")
+	a := task(t, g, `{"task_id":"t","objective":"x"}`)
+	a.post("/access", `{"kind":"session","issuer":"nobody","ref":"s-1"}`).want(t, 204)
+	a.do("POST", "/waive", `{"issuer":"nobody","explanation":"x"}`).want(t, 404) // it was not asked
+	if got := a.do("POST", "/control?wait=30s", `{"action":"stop"}`).want(t, 200).object(t); got["access_revocation"] != "partial_failure" {
+		t.Fatalf("receipt = %v", got)
+	}
+	a.do("POST", "/control", `{"action":"restart"}`).code(t, 409, "revocation")
+	g.Reopen(t)
+	a.do("POST", "/control", `{"action":"restart"}`).want(t, 409)
+	a.do("POST", "/waive", `{"issuer":"nobody"}`).want(t, 400)
+	a.do("POST", "/waive", `{"issuer":"nobody","explanation":""}`).want(t, 400)
+	a.do("POST", "/waive", `{"issuer":"nobody","explanation":"x","actor":"me"}`).want(t, 400)
+	a.do("POST", "/waive", `{"issuer":"somebody","explanation":"x"}`).want(t, 404)
+	eventually(t, "the issuer was asked again and failed", func() bool {
+		return a.do("POST", "/waive", `{"issuer":"nobody","explanation":"the session ended with the year"}`).status == 200
+	})
+	a.do("POST", "/waive", `{"issuer":"nobody","explanation":"x"}`).code(t, 409, "settled")
+	if _, text := a.events(); !strings.Contains(text, `"result":"waived"`) || !strings.Contains(text, `"detail":"the session ended with the year"`) || !strings.Contains(text, `"actor":"alice"`) {
+		t.Errorf("events = %s", text)
+	}
+	a.do("POST", "/control", `{"action":"restart"}`).want(t, 200)
+	a.propose("echo", `{}`)
+	if got := a.do("POST", "/control?wait=30s", `{"action":"stop"}`).want(t, 200).object(t); got["final"] != true || got["access_revocation"] == "acknowledged" {
+		t.Errorf("the next receipt = %v", got)
+	}
+	a.do("POST", "/control", `{"action":"restart"}`).want(t, 200)
+}
+
+// What could not be journalled under fail_open is told of after a crash too.
+func TestAGapOutlivesACrash(t *testing.T) {
+	t.Parallel()
+	g := apitest.Govern(t, "\non_failure = \"fail_open\"")
+	a := task(t, g, `{"task_id":"t","objective":"x"}`)
+	g.Store.Fail(store.ErrFull)
+	d := a.post("/proposals", `{"proposal_id":"p1","tool_name":"echo","tool_args":{}}`).decided(t)
+	inv, _ := a.dispatch(d.DecisionID, "echo", `{}`).want(t, 201).object(t)["invocation_id"].(string)
+	a.complete(inv, "succeeded").want(t, 204)
+	if st := a.status(); len(st.Audit) == 0 || st.Counters["executed"] != 1 {
+		t.Fatalf("status = %+v", st)
+	}
+	g.Reopen(t) // nothing of it is in the store
+	_, text := a.events()
+	if !strings.Contains(text, `"what":"calls"`) || !strings.Contains(text, "4 events of calls could not be journalled") || !strings.Contains(text, "they are kept in ") {
+		t.Errorf("events = %s", text)
+	}
+	g.Reopen(t)
+	if _, again := a.events(); strings.Count(again, `"what":"calls"`) != 1 {
+		t.Errorf("told twice: %s", again)
+	}
+	a.do("POST", "/control", `{"action":"restart"}`).want(t, 200)
+	a.propose("echo", `{}`)
+}
+
+// BenchmarkStopWhileTheJournalHangs says how long a stop with wait=0 takes while
+// the store answers nobody (goal: under 50 ms).
+func BenchmarkStopWhileTheJournalHangs(b *testing.B) {
+	g := apitest.Govern(b, "")
+	ids := make([]string, b.N)
+	for i := range ids {
+		id, _, err := g.Real.CreateTask(b.Context(), engine.NewTask{Objective: "x"}, "op")
+		if err != nil {
+			b.Fatal(err)
+		}
+		ids[i] = id
+	}
+	g.Store.Hang()
+	var took []time.Duration
+	for _, id := range ids {
+		req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, g.REST+"/tasks/"+id+"/control?wait=0", strings.NewReader(`{"action":"stop"}`))
+		if err != nil {
+			b.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+apitest.AliceToken)
+		began := time.Now()
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			b.Fatal(resp, err)
+		}
+		_ = resp.Body.Close()
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }

@@ -77,7 +77,15 @@ task has gone on.`,
 		if *asJSON {
 			return showJSON(cmd.OutOrStdout(), text)
 		}
-		return showReply(cmd.OutOrStdout(), text, args[1], id)
+		if err := showReply(cmd.OutOrStdout(), text, args[1], id); err != nil || file == "" {
+			return err
+		}
+		// Which intent holds now is the host's to say.
+		st, _, err := c.readTask(cmd.Context(), id)
+		if err == nil && st.Intent != nil {
+			line(cmd.OutOrStdout(), "intent", st.Intent.Goal)
+		}
+		return err
 	})
 	return cmd
 }

@@ -47,7 +47,7 @@ Exit codes: 0 ok, 1 failed, 2 not found, 3 conflict, 4 not allowed, 5 timed out.
 	root.AddCommand(extra...)
 	root.AddCommand(
 		a.statusCommand(), a.missionCommand(), a.hitlCommand(), a.controlCommand(),
-		a.approveCommand(), a.resolveCommand(), a.journalCommand(), a.uiCommand(),
+		a.approveCommand(), a.resolveCommand(), a.waiveCommand(), a.tokenCommand(), a.journalCommand(), a.uiCommand(),
 		a.pluginCommand(), a.imageCommand(), a.drainCommand(), a.reloadCommand(), a.topCommand(), a.benchCommand(), a.debugCommand(), a.versionCommand(), a.manCommand())
 	a.complete(root)
 	return root

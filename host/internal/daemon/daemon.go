@@ -77,7 +77,8 @@ type host struct {
 	log         hclog.Logger
 	store       *store.Store
 	heads       *heads.Log
-	workflowKey []byte      // of proofs
+	workflowKey []byte // of proofs
+	sealKey     []byte
 	sink        *heads.Sink // nil: there is no second place for heads
 	run         *runDir
 	trouble     []string // what status says of the start
@@ -136,6 +137,7 @@ func (h *host) openStore() error {
 		return err
 	}
 	h.workflowKey = key.Derive("airlock.workflow.v1")
+	h.sealKey = key.Derive("airlock.pending.v1")
 	if h.heads, err = heads.Open(heads.Options{File: head.File, Key: key, Log: h.log.Named("heads"), Also: h.openSink(head.URL)}); err != nil {
 		return err
 	}
@@ -198,10 +200,10 @@ func (h *host) startEngine(ctx context.Context) error {
 	if err := h.newTelemetry(); err != nil {
 		return err
 	}
-	h.engine = engine.New(engine.Options{Config: h.cfg, Rules: rules,
-		StopsDir: filepath.Join(filepath.Dir(h.cfg.Governance.Head.File), "stops"), Dialer: h.dialer, HostID: h.id, BootID: bootID(), Store: h.store,
-		WorkflowKey: h.workflowKey,
-		Plugins:     h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission, Committed: h.committed})
+	beside := filepath.Dir(h.cfg.Governance.Head.File)
+	h.engine = engine.New(engine.Options{Config: h.cfg, Rules: rules, SealKey: h.sealKey, WorkflowKey: h.workflowKey,
+		StopsDir: filepath.Join(beside, "stops"), SpoolDir: filepath.Join(beside, "spool"), Dialer: h.dialer, HostID: h.id, BootID: bootID(), Store: h.store,
+		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission, Committed: h.committed})
 	if err := h.newMCP(); err != nil {
 		return err
 	}

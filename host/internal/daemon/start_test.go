@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -106,19 +107,38 @@ func TestALostHalfIsSaidLoudly(t *testing.T) {
 	if said != "" || len(trouble) > 0 {
 		t.Errorf("a first start says %q %q", said, trouble)
 	}
+	if said, trouble := begin(t, dir, nil); said != "" || len(trouble) > 0 {
+		t.Errorf("a second start of a host without missions says %q %q", said, trouble)
+	}
 	_, _ = begin(t, dir, func(s *store.Store) { commitOne(t, s) })
 	if said, trouble := begin(t, dir, nil); said != "" || len(trouble) > 0 {
 		t.Errorf("an ordinary start says %q %q", said, trouble)
 	}
-	for name, tt := range map[string]struct{ lose, log, status string }{
-		"the file of heads": {"heads", "[ERROR] the file of signed heads is gone", "was not there, but the store has missions"},
-		"the store":         {"data", "[ERROR] the store is new, but there are signed heads", "put the store back"},
+	lose := func(what string) func(string) error {
+		return func(dir string) error { return os.RemoveAll(filepath.Join(dir, what)) }
+	}
+	for name, tt := range map[string]struct {
+		lose        func(dir string) error
+		log, status string
+	}{
+		"the file of heads": {lose("heads"), "[ERROR] the file of signed heads is gone", "was not there, but the store has missions"},
+		"the store":         {lose("data"), "[ERROR] the store is new, but there are signed heads", "put the store back"},
+		"what the file of heads held": {func(dir string) error { return os.Truncate(filepath.Join(dir, "heads", "heads.jsonl"), 0) },
+			"[ERROR] the file of signed heads is gone or was emptied", "has nothing in it, but the store has missions"},
+		"a task of the store": {func(dir string) error {
+			db, err := sql.Open("sqlite", filepath.Join(dir, "data", "missions.db"))
+			if err != nil {
+				return err
+			}
+			_, err = db.ExecContext(t.Context(), "DELETE FROM events; DELETE FROM tasks")
+			return errors.Join(err, db.Close())
+		}, "[ERROR] tasks with a signed head are not in the store", `1 tasks have a signed head`},
 	} {
 		copied := t.TempDir()
 		if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(os.Chmod(filepath.Join(copied, "host.key"), 0o400), os.RemoveAll(filepath.Join(copied, tt.lose))); err != nil {
+		if err := errors.Join(os.Chmod(filepath.Join(copied, "host.key"), 0o400), tt.lose(copied)); err != nil {
 			t.Fatal(err)
 		}
 		said, trouble := begin(t, copied, nil)

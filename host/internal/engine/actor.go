@@ -32,6 +32,8 @@ type actor struct {
 	mu   sync.Mutex // held over decide and commit
 	m    mission.Mission
 	head journal.Head
+	// behind is how many events of the journal the stored row does not know yet.
+	behind int
 
 	// view is the last committed state, for readers.
 	view atomic.Pointer[mission.Mission]
@@ -73,6 +75,8 @@ type actor struct {
 	overMCP sync.Map
 	// gone are calls whose end could not be journalled, by invocation id.
 	gone sync.Map
+	// used are the proposals that were dispatched.
+	used *used
 	// timers end the waiting of decisions; under mu.
 	timers map[string]*time.Timer
 	// lost are events of calls that went on without their record; under mu.
@@ -89,7 +93,7 @@ type actor struct {
 }
 
 func (e *Engine) newActor(id string, ag *agent) *actor {
-	a := &actor{eng: e, agent: ag, id: id, changed: make(chan struct{}), done: make(chan struct{})}
+	a := &actor{eng: e, agent: ag, id: id, used: newUsed(), changed: make(chan struct{}), done: make(chan struct{})}
 	a.spec = sync.OnceValues(func() (spec, error) { return frozen(a.state().Spec) })
 	a.arm()
 	return a
@@ -216,6 +220,10 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 		// The call goes on without its record (F3); the next event that can be
 		// written says how many are missing.
 		a.lost.add(facts)
+		a.used.note(facts)
+		if serr := a.eng.spool(a.id, facts); serr != nil {
+			a.audit(fmt.Sprintf("events that could not be journalled could not be spooled either, and a crash would lose their number: %v", serr))
+		}
 		a.audit(fmt.Sprintf("%d events could not be journalled (on_failure = \"fail_open\"): %v", len(facts), err))
 		a.m = next
 		a.publish()
@@ -223,12 +231,9 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 	case err != nil:
 		return unavailable(err)
 	}
-	a.m, a.head = next, head
-	if len(facts) > 0 {
-		a.lost = lostEvents{}
-		if told := a.eng.opts.Committed; told != nil {
-			told(&next, facts, b.Events[len(b.Events)-1].Timestamp)
-		}
+	a.took(next, head, facts, b.Mission != nil)
+	if told := a.eng.opts.Committed; told != nil && len(facts) > 0 {
+		told(&next, facts, b.Events[len(b.Events)-1].Timestamp)
 	}
 	a.publish()
 	return nil
@@ -240,8 +245,8 @@ func (a *actor) chain(facts []mission.Fact, next *mission.Mission, head *journal
 	if len(facts) == 0 {
 		return nil
 	}
-	if gap := a.lost.fact(); gap != nil {
-		facts = append([]mission.Fact{*gap}, facts...)
+	if a.lost.n > 0 {
+		facts = append([]mission.Fact{a.lost.fact(a.eng.keptPath(a.id, &a.lost))}, facts...)
 	}
 	for _, f := range facts {
 		payload, err := json.Marshal(f)
@@ -259,8 +264,24 @@ func (a *actor) chain(facts []mission.Fact, next *mission.Mission, head *journal
 			}
 		}
 	}
-	b.Mission, err = row(next)
+	if a.rowDue(facts) {
+		b.Mission, err = row(next, head.Sequence)
+	}
 	return err
+}
+
+// took makes the state after a commit the actor's; rowed says that its row was
+// written too.
+func (a *actor) took(next mission.Mission, head journal.Head, facts []mission.Fact, rowed bool) {
+	a.m, a.head = next, head
+	if a.behind += len(facts); rowed {
+		a.behind = 0
+	}
+	a.used.note(facts)
+	if a.lost.n > 0 && len(facts) > 0 { // the gap is in the journal
+		a.eng.unspool(a.id, &a.lost)
+		a.lost = lostEvents{}
+	}
 }
 
 func (a *actor) publish() {
@@ -274,23 +295,6 @@ func (a *actor) publish() {
 	if told := a.eng.opts.Changed; told != nil {
 		told(&m)
 	}
-}
-
-func row(m *mission.Mission) (*store.MissionRow, error) {
-	data, err := json.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	return &store.MissionRow{MissionID: m.ID, Origin: string(m.Origin), Agent: m.Agent, State: string(m.State),
-		Terminal: m.Terminal() && !m.Owes(), CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Data: data}, nil
-}
-
-func fromRow(r store.MissionRow) (mission.Mission, error) {
-	var m mission.Mission
-	if err := json.Unmarshal(r.Data, &m); err != nil {
-		return m, fmt.Errorf("row of mission %q: %w", r.MissionID, err)
-	}
-	return m, nil
 }
 
 // insist commits a fact that must not be lost; while the store is broken it

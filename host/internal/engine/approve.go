@@ -222,7 +222,7 @@ func (a *actor) watchExpiry(m *mission.Mission) {
 	}
 	a.secretArgs.Range(func(id, _ any) bool {
 		if d, ok := m.Task.Decision(id.(string)); !ok || d.Consumed {
-			a.secretArgs.Delete(id)
+			a.dropArgs(id.(string))
 		}
 		return true
 	})

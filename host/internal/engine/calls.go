@@ -107,8 +107,21 @@ func (e *Engine) propose(ctx context.Context, a *actor, p Proposal) (governance.
 		case guard.Stopped:
 			return governance.Decision{}, &governance.Refused{Code: governance.CodeStopped, Detail: "the task is stopped: nothing is proposed or dispatched any more"}
 		}
+		was := false
+		if _, recent := m.Task.Latest(p.ProposalID); !recent {
+			switch old, err := e.dispatched(ctx, a, &m, &c); {
+			case err != nil:
+				return governance.Decision{}, err
+			case old != nil:
+				return *old, nil
+			}
+			was = a.used.has(p.ProposalID) // another id of the same hash
+		}
 		j := e.judge(ctx, a, &m, c)
 		err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+			if _, recent := m.Task.Latest(p.ProposalID); !recent && a.used.has(p.ProposalID) != was {
+				return nil, governance.ErrEpoch // dispatched meanwhile, and so much more that it is forgotten already
+			}
 			return m.Propose(e.guard(a, m), j.proposed, j.decided, e.question(j.decided, c))
 		}, nil)
 		switch {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/airlock-host/airlock/config"
 	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/governance/gate"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/workflow"
@@ -43,6 +44,12 @@ type Options struct {
 	// WorkflowKey is what proofs of the workflow are derived from: 32 secret bytes
 	// that stay the same. nil: new ones, good for this process.
 	WorkflowKey []byte
+	// SpoolDir holds events of calls that could not be journalled under fail_open,
+	// beside the trusted heads; empty: they are counted in memory only.
+	SpoolDir string
+	// SealKey (32 bytes) encrypts arguments that wait for a human and are not
+	// stored in the clear; empty: they are held in memory only.
+	SealKey []byte
 	// Rules judge tool calls.
 	Rules *gate.Rules
 	Log   hclog.Logger
@@ -78,6 +85,7 @@ type Engine struct {
 	answers   sync.Map // of questions that calls over MCP wait for, by hitl id: chan string
 	tokens    sync.Map // task ids by the hash of their token
 	flow      *workflow.Keeper
+	sealed    sealed
 	logs      *logs
 	results   *results
 	warmTaken chan struct{} // cap 1: a warm cell was taken
@@ -97,6 +105,10 @@ func New(opts Options) *Engine {
 	e.gateRules.Store(opts.Rules)
 	e.noAgent = newAgent(config.Agent{Runtime: "harness", Invalid: "a harness task has no agent block"})
 	e.life, e.end = context.WithCancel(context.Background())
+	var err error
+	if e.sealed, err = newSealed(filepath.Join(opts.Config.DataDir, "pending"), opts.SealKey); err != nil {
+		e.log.Error("arguments that wait for a human are held in memory only", "error", err)
+	}
 	e.results = newResults(opts.Config.DataDir, opts.Now)
 	e.logs = newLogs(filepath.Join(opts.Config.DataDir, "sessions"))
 	e.flow = newFlow(e)
@@ -114,10 +126,22 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.recoverFlow(ctx); err != nil {
 		return err
 	}
+	if err := e.sweepStops(ctx); err != nil {
+		return fmt.Errorf("look through the tombstones of stops: %w", err)
+	}
 	if err := e.recover(ctx); err != nil {
 		return err
 	}
+	tasks := map[string]*governance.Task{}
+	for _, a := range e.live() {
+		m := a.settled()
+		tasks[a.id] = &m.Task
+	}
+	if err := e.sealed.sweep(tasks); err != nil {
+		e.log.Warn("sealed arguments that nobody waits for could not be removed", "error", err)
+	}
 	e.refreshCapabilities()
+	e.goRun(e.verifyRest)
 	e.goRun(e.watchPlugins)
 	e.goRun(e.keepWarm)
 	return nil
@@ -171,6 +195,9 @@ func (e *Engine) forget(a *actor) {
 	delete(e.bySess, m.SessionID)
 	e.mu.Unlock()
 	e.forgetDial(m.ID)
+	if err := e.sealed.dropTask(m.ID); err != nil {
+		e.log.Warn("sealed arguments could not be removed", "task", m.ID, "error", err)
+	}
 }
 
 func (e *Engine) bind(sessionID string, a *actor) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/mission"
@@ -44,6 +45,7 @@ const gapCalls = "calls"
 type lostEvents struct {
 	n      uint64
 	digest [sha256.Size]byte
+	calls  []string // proposals that were dispatched among them
 }
 
 func (l *lostEvents) add(facts []mission.Fact) {
@@ -51,19 +53,39 @@ func (l *lostEvents) add(facts []mission.Fact) {
 		if g, ok := f.(mission.Gapped); ok && g.What == gapCalls {
 			continue // it tells of what is counted already
 		}
-		text, err := json.Marshal(f)
-		if err != nil {
-			text = []byte(f.Kind())
-		}
-		l.n++
-		l.digest = sha256.Sum256(append(l.digest[:], text...))
+		l.take(f, spooledText(f))
 	}
 }
 
-// fact is the gap event; nil when nothing is missing.
-func (l *lostEvents) fact() *mission.Gapped {
-	if l.n == 0 {
-		return nil
+// take counts one event by its text.
+func (l *lostEvents) take(f mission.Fact, text []byte) {
+	l.n++
+	l.digest = sha256.Sum256(append(l.digest[:], text...))
+	if x, ok := f.(governance.Executed); ok {
+		l.calls = append(l.calls, x.ProposalID)
 	}
-	return &mission.Gapped{V: 1, What: gapCalls, To: l.n, Note: fmt.Sprintf("%d events of calls could not be journalled; the digest over them is sha256:%s", l.n, hex.EncodeToString(l.digest[:]))}
+}
+
+func spooledText(f mission.Fact) []byte {
+	text, err := json.Marshal(f)
+	if err != nil {
+		return []byte(f.Kind())
+	}
+	return text
+}
+
+// fact is the gap event; kept is where the events are.
+func (l *lostEvents) fact(kept string) mission.Gapped {
+	note := fmt.Sprintf("%d events of calls could not be journalled; the digest over them is sha256:%s", l.n, hex.EncodeToString(l.digest[:]))
+	if kept != "" {
+		note += "; they are kept in " + kept
+	}
+	return mission.Gapped{V: 1, What: gapCalls, To: l.n, Note: note}
+}
+
+// unrecorded says that a proposal was dispatched without its record.
+func (a *actor) unrecorded(proposalID string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.lost.calls, proposalID)
 }

@@ -159,11 +159,27 @@ func (e *Engine) question(d governance.Decided, c call) mission.Question {
 
 // keepArgs holds arguments in memory that must not be stored, until their
 // decision is used.
+// What waits for a human is sealed too, before anybody is told of it.
 func (a *actor) keepArgs(j judgement) {
-	if j.kept || !j.decided.Decision.Status.Waits() && !j.decided.Decision.Status.Runs() {
+	waits := j.decided.Decision.Status.Waits()
+	if j.kept || !waits && !j.decided.Decision.Status.Runs() {
 		return
 	}
 	a.secretArgs.Store(j.decided.DecisionID, j.args)
+	if !waits {
+		return
+	}
+	if err := a.eng.sealed.put(a.id, j.decided.DecisionID, j.args); err != nil {
+		a.eng.log.Warn("the arguments of a call that waits are not kept over a restart; the process must propose it again then", "task", a.id, "decision", j.decided.DecisionID, "error", err)
+	}
+}
+
+// dropArgs forgets the arguments of a decision that is over.
+func (a *actor) dropArgs(decisionID string) {
+	a.secretArgs.Delete(decisionID)
+	if err := a.eng.sealed.drop(a.id, decisionID); err != nil {
+		a.eng.log.Warn("sealed arguments could not be removed", "task", a.id, "decision", decisionID, "error", err)
+	}
 }
 
 // argsOf are the arguments that a decision was made for; false: they are not
@@ -172,11 +188,17 @@ func (a *actor) argsOf(d *governance.Decision) (json.RawMessage, bool) {
 	if d.Args != nil {
 		return d.Args, true
 	}
-	v, ok := a.secretArgs.Load(d.ID)
-	if !ok {
+	if v, ok := a.secretArgs.Load(d.ID); ok {
+		return v.(json.RawMessage), true
+	}
+	if !d.Waits() {
 		return nil, false
 	}
-	return v.(json.RawMessage), true
+	args, ok := a.eng.sealed.get(a.id, d.ID)
+	if ok {
+		a.secretArgs.Store(d.ID, args) // so that it is dropped with the decision
+	}
+	return args, ok
 }
 
 // judged shows a decision that was just made or found.

@@ -29,6 +29,12 @@ type stopWish struct {
 	once sync.Once // one caller puts it there
 }
 
+// unwritten says that the mission's stop is not this one yet, which is to come:
+// nobody has stopped it before.
+func (w *stopWish) unwritten(m *mission.Mission) bool {
+	return w != nil && (!m.Latched() || m.CameBackStopped() && m.Stop.ID != w.stop.ID)
+}
+
 // stopWith latches first and writes then (seed 003): the latch in memory, which
 // also cuts the mission off at the host; then its tombstone and the latch in the
 // cell agent; then the journal, with the facts that belong before the stop.
@@ -82,6 +88,11 @@ func (e *Engine) latch(a *actor, s mission.Stop) (*stopWish, error) {
 	w := &stopWish{stop: s, at: e.now().UTC(), held: make(chan struct{})}
 	if !a.latch.Load() && a.stopWish.CompareAndSwap(nil, w) {
 		a.setLatch()
+	} else if now := a.state(); now.CameBackStopped() && s.By == "operator" {
+		// Nobody has stopped it before: the stop is this one's.
+		if old := a.stopWish.Load(); old == nil || old.stop.ID == now.Stop.ID {
+			a.stopWish.CompareAndSwap(old, w)
+		}
 	}
 	return w, nil
 }
@@ -172,8 +183,8 @@ func (e *Engine) ladder(ctx context.Context, a *actor) bool {
 		}
 		var facts []mission.Fact
 		after := *m
-		if !m.Latched() { // the latch held but could not be written before
-			w := a.stopWish.Load()
+		w := a.stopWish.Load()
+		if w.unwritten(m) || !m.Latched() { // the latch held but could not be written before
 			if w == nil {
 				stopped = false // restarted meanwhile
 				return nil, nil

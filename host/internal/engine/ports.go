@@ -32,6 +32,9 @@ type Store interface {
 	VerifyRecent(ctx context.Context, taskID string) error
 	// ViewWork shows the workflow's committed rows, at one moment.
 	ViewWork(ctx context.Context, f func(workflow.Reader) error) error
+	// VerifyTask checks a task's whole chain; a *journal.ChainError says where it is
+	// bad.
+	VerifyTask(ctx context.Context, taskID string) error
 	// Healthy is nil while commits are possible, else why not.
 	Healthy() error
 }

@@ -24,6 +24,9 @@ func (e *Engine) find(ctx context.Context, id string) (*mission.Mission, error) 
 		return nil, unavailable(err)
 	}
 	m, err := fromRow(r)
+	if err == nil {
+		err = e.catchUp(ctx, &m, r.Head)
+	}
 	if err != nil {
 		return nil, err
 	}

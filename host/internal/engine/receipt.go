@@ -35,7 +35,7 @@ type cancellation struct {
 
 // issuerResult is what a receipt says of one issuer.
 type issuerResult struct {
-	Result   string    `json:"result"` // acknowledged | failed | in_flight
+	Result   string    `json:"result"` // acknowledged | failed | in_flight | waived
 	Detail   string    `json:"detail"`
 	Evidence string    `json:"evidence,omitempty"`
 	Attempts int       `json:"attempts"`

@@ -35,6 +35,13 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	for _, r := range rows {
 		m, err := fromRow(r)
+		var unread error
+		if err == nil {
+			unread = e.catchUp(ctx, &m, r.Head) // of a bad journal, which adopt finds
+		}
+		if errors.Is(unread, ErrUnavailable) {
+			return unread
+		}
 		if err != nil { // it must not keep the others from starting
 			e.log.Error("the stored state of a mission cannot be read; it is left alone: restore missions.db from a copy, or see airlock journal repair", "mission", r.MissionID, "error", err)
 			continue
@@ -61,7 +68,8 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 		g = newAgent(goneAgent(m))
 	}
 	a := e.newActor(m.ID, g)
-	a.m, a.head = m, r.Head
+	a.m, a.head, a.lost, a.behind = m, r.Head, e.fromSpool(m.ID), rowEvery
+	a.used.add(a.lost.calls...)
 	a.publish()
 	if c != nil && m.Phase == mission.PhaseQueued { // of a start that was given up
 		left := c
@@ -79,13 +87,20 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	e.mu.Unlock()
 	if m.Latched() {
 		a.setLatch()
-	} else if t := e.buried(m.ID); t != nil && !m.Terminal() {
+	}
+	if t := e.buried(m.ID); t != nil && !m.Terminal() {
 		w := &stopWish{stop: t.Stop, at: t.At, held: make(chan struct{})}
 		w.once.Do(func() { close(w.held) })
-		a.stopWish.Store(w)
-		a.setLatch()
+		if w.unwritten(&m) {
+			a.stopWish.Store(w)
+			a.setLatch()
+		}
 	}
-	if err := e.opts.Store.VerifyRecent(ctx, m.ID); err != nil {
+	err := e.opts.Store.VerifyRecent(ctx, m.ID)
+	if err == nil && m.Sequence > 0 && m.Sequence < r.Head.Sequence {
+		err = fmt.Errorf("its events behind %d are not known to this version", m.Sequence)
+	}
+	if err != nil {
 		e.quarantine(a, c, err)
 		return
 	}
@@ -141,7 +156,7 @@ func (e *Engine) restoreTask(a *actor, m *mission.Mission) {
 	}
 	a.setLatch()
 	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
-		if w != nil && !m.Latched() {
+		if w.unwritten(m) {
 			return m.StopNow(w.stop)
 		}
 		return m.RestoreHarness(newUUID())
@@ -158,7 +173,7 @@ func (e *Engine) restoreTask(a *actor, m *mission.Mission) {
 // quarantine leaves a mission alone whose journal cannot be trusted: its cell
 // is frozen, it is shown with the reason, and nothing is appended (rulings 43).
 func (e *Engine) quarantine(a *actor, c *cells.Cell, cause error) {
-	why := "its journal does not verify: " + cause.Error() + "; with the host stopped, `airlock journal repair " + a.id + "` says what can be done"
+	why := notTrusted(a.id, cause)
 	a.quarantined.Store(&why)
 	a.setLatch()
 	a.agent.occupy(a)
@@ -167,13 +182,19 @@ func (e *Engine) quarantine(a *actor, c *cells.Cell, cause error) {
 	if c == nil {
 		return
 	}
-	e.goRun(func(ctx context.Context) {
-		for e.opts.Cells.Freeze(ctx, c) != nil {
-			if wait(ctx, time.Second) != nil {
-				return
-			}
+	e.goRun(func(ctx context.Context) { e.freezeForGood(ctx, c) })
+}
+
+func notTrusted(taskID string, cause error) string {
+	return "its journal does not verify: " + cause.Error() + "; with the host stopped, `airlock journal repair " + taskID + "` says what can be done"
+}
+
+func (e *Engine) freezeForGood(ctx context.Context, c *cells.Cell) {
+	for e.opts.Cells.Freeze(ctx, c) != nil {
+		if wait(ctx, time.Second) != nil {
+			return
 		}
-	})
+	}
 }
 
 func (e *Engine) reconnect(a *actor, checkpointID string, offset uint64) decision {

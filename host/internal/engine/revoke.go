@@ -25,7 +25,7 @@ const (
 const gatewayIssuer = "gateway"
 
 // acknowledged is the only result that counts as revoked (V3).
-const acknowledged = "acknowledged"
+const acknowledged = governance.Acknowledged
 
 // issuers are the revokers that a task's access must be taken back from: the
 // agent block's, and every one there is for a task without an agent block,
@@ -45,7 +45,7 @@ func (e *Engine) issuers(a *actor, m *mission.Mission) []string {
 		}
 	}
 	for _, g := range m.Task.Grants {
-		if g.State != "revoked" && !slices.Contains(refs, g.Issuer) {
+		if !g.Over() && !slices.Contains(refs, g.Issuer) {
 			refs = append(refs, g.Issuer)
 		}
 	}
@@ -71,7 +71,7 @@ func issuerRef(refs []string, name string) string {
 // owed says that an issuer gave something that is not taken back yet.
 func owed(t *governance.Task, ref string) bool {
 	for _, g := range t.Grants {
-		if g.Issuer == ref && g.State != "revoked" {
+		if g.Issuer == ref && !g.Over() {
 			return true
 		}
 	}
@@ -92,7 +92,7 @@ func (e *Engine) revoke(ctx context.Context, a *actor, stopID, reason string, wa
 	var first sync.WaitGroup
 	for _, ref := range e.issuers(a, &m) {
 		r := m.Task.Revocation
-		if r != nil && r.Issuers[ref].Result == acknowledged && !owed(&m.Task, ref) {
+		if r != nil && (r.Issuers[ref].Result == acknowledged || r.Issuers[ref].Result == governance.Waived) && !owed(&m.Task, ref) {
 			continue
 		}
 		if asked, ok := a.asking.Load(ref); ok { // it is tried again at once
@@ -184,6 +184,9 @@ func (e *Engine) revokeFrom(ctx context.Context, a *actor, ref, stopID, reason s
 		}
 		f.V, f.StopID, f.Issuer, f.Attempt = 1, stopID, ref, attempt
 		say := func(*mission.Mission) ([]mission.Fact, error) { return []mission.Fact{f}, nil }
+		if f.Result != acknowledged && a.waived(ref) {
+			return
+		}
 		if err := a.commit(say, nil); err != nil {
 			a.audit(fmt.Sprintf("the answer of issuer %s (%s) could not be journalled: %v", ref, f.Result, err))
 			a.unwritten.Store(ref, f)
@@ -207,7 +210,7 @@ func (e *Engine) revokeFrom(ctx context.Context, a *actor, ref, stopID, reason s
 		case <-ctx.Done():
 		}
 		t.Stop()
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || a.waived(ref) {
 			return
 		}
 	}

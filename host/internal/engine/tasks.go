@@ -59,10 +59,8 @@ func (e *Engine) CreateTask(_ context.Context, t NewTask, actor string) (taskID,
 	if t.Objective == "" {
 		return "", "", fmt.Errorf("objective must not be empty: %w", ErrInvalid)
 	}
-	for _, s := range t.Scopes {
-		if !slices.Contains(Scopes(), s) {
-			return "", "", fmt.Errorf("scopes: %q is none of %v: %w", s, Scopes(), ErrInvalid)
-		}
+	if err := knownScopes(t.Scopes); err != nil {
+		return "", "", err
 	}
 	if t.Intent != nil {
 		if err := t.Intent.Valid(); err != nil {
@@ -155,13 +153,23 @@ func (e *Engine) TaskToken(ctx context.Context, taskID, token string) (scopes []
 		_ = tokenHash(token) // a task that does not exist takes as long
 		return nil, false
 	}
+	had, err := harnessToken(m)
+	if err != nil || had.TokenHash == "" {
+		return nil, false
+	}
+	return had.Scopes, subtle.ConstantTimeCompare([]byte(tokenHash(token)), []byte(had.TokenHash)) == 1
+}
+
+// harnessToken is the token that a task has now.
+func harnessToken(m *mission.Mission) (harnessSpec, error) {
+	if t := m.Task.Token; t != nil {
+		return harnessSpec{TokenHash: t.SHA256, Scopes: t.Scopes}, nil
+	}
 	var s struct {
 		Harness harnessSpec `json:"harness"`
 	}
-	if json.Unmarshal(m.Spec, &s) != nil || s.Harness.TokenHash == "" {
-		return nil, false
-	}
-	return s.Harness.Scopes, subtle.ConstantTimeCompare([]byte(tokenHash(token)), []byte(s.Harness.TokenHash)) == 1
+	err := json.Unmarshal(m.Spec, &s)
+	return s.Harness, err
 }
 
 // TaskOfToken finds the task whose token it is, and the scopes that it has at

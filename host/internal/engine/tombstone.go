@@ -1,17 +1,20 @@
 package engine
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
 
 	"github.com/airlock-host/airlock/host/internal/mission"
+	"github.com/airlock-host/airlock/host/internal/store"
 )
 
 // tombstone is a stop on disk beside the trusted heads, written before the stop
@@ -72,4 +75,44 @@ func (e *Engine) unbury(taskID string) {
 	if err := os.Remove(e.tombstonePath(taskID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		e.log.Warn("the tombstone of a stop could not be removed", "task", taskID, "error", err)
 	}
+}
+
+// sweepStops removes the tombstones of stops that are through: a crash may have
+// come between the journal's entry and the removal, and a tombstone that stays
+// would stop a task again that was restarted since. One of a task that the store
+// does not know stays, and is said.
+func (e *Engine) sweepStops(ctx context.Context) error {
+	if e.opts.StopsDir == "" {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(e.opts.StopsDir, "*"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if strings.HasPrefix(filepath.Base(file), ".") { // a crash came in the middle of its writing
+			if err := os.Remove(file); err != nil {
+				return err
+			}
+			continue
+		}
+		text, err := os.ReadFile(file)
+		var t tombstone
+		if err != nil || json.Unmarshal(text, &t) != nil || t.TaskID == "" {
+			continue // it counts as a stop when its task is taken up
+		}
+		r, err := e.opts.Store.Mission(ctx, t.TaskID)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			e.log.Error("a task was stopped that the store does not know: the store was lost or put back from an older copy", "task", t.TaskID, "tombstone", file)
+			continue
+		case err != nil:
+			return unavailable(err)
+		}
+		m, err := fromRow(r)
+		if err == nil && (m.Terminal() || m.Stop != nil && m.Stop.Done && m.Stop.ID == t.Stop.ID) {
+			e.unbury(t.TaskID)
+		}
+	}
+	return nil
 }

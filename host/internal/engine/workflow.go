@@ -185,7 +185,7 @@ func (s flowStore) Progress(ctx context.Context, owner workflow.Owner, work func
 		live.touch()
 	}
 	if len(facts) > 0 {
-		a.m, a.head, a.lost = next, head, lostEvents{}
+		a.took(next, head, facts, true) // such facts always write the row
 		if told := s.e.opts.Committed; told != nil {
 			told(&next, facts, next.UpdatedAt)
 		}

@@ -55,16 +55,8 @@ func (t *Task) Apply(f any, at time.Time) bool {
 }
 
 func (t *Task) decided(f Decided, at time.Time) {
-	d := Decision{ID: f.DecisionID, ProposalID: f.ProposalID, Tool: f.Tool, Provenance: f.Provenance, Epoch: f.Epoch,
-		Fingerprint: f.Fingerprint, ArgsDigest: f.ArgsDigest, Outcome: f.Decision.Status, Reason: f.Decision.Reason,
-		Escalation: f.Decision.EscalationRequired, ExpiresAt: f.ExpiresAt, Boundary: f.Boundary, DecidedAt: at, Args: f.keep}
-	if f.Decision.Risk != nil {
-		d.Risk = *f.Decision.Risk
-	}
-	if f.Decision.CausalLink != nil {
-		d.CausalLink = *f.Decision.CausalLink
-	}
-	d.Findings, d.Rewritten, d.Waived = f.Decision.Findings, f.UpdatedArgs != nil, f.Context.Waived
+	d := f.Shown()
+	d.DecidedAt, d.Args = at, f.keep
 	t.Decisions = slices.Clone(t.Decisions)
 	_, answered := t.ResolvedBy(d.CausalLink)
 	if old, ok := t.Decision(d.CausalLink); ok && old.Waits() && !answered {
@@ -91,6 +83,21 @@ func (t *Task) decided(f Decided, at time.Time) {
 		t.Counters.Suspended++
 	}
 	t.act(Action{ProposalID: d.ProposalID, DecisionID: d.ID, Tool: d.Tool, Status: d.Outcome, Risk: d.Risk, Lifecycle: lifecycle(d.Outcome), At: at})
+}
+
+// Shown is the decision that the fact makes, without its arguments and its time.
+func (d Decided) Shown() Decision {
+	out := Decision{ID: d.DecisionID, ProposalID: d.ProposalID, Tool: d.Tool, Provenance: d.Provenance, Epoch: d.Epoch,
+		Fingerprint: d.Fingerprint, ArgsDigest: d.ArgsDigest, Outcome: d.Decision.Status, Reason: d.Decision.Reason,
+		Escalation: d.Decision.EscalationRequired, ExpiresAt: d.ExpiresAt, Boundary: d.Boundary,
+		Findings: d.Decision.Findings, Rewritten: d.UpdatedArgs != nil, Waived: d.Context.Waived}
+	if d.Decision.Risk != nil {
+		out.Risk = *d.Decision.Risk
+	}
+	if d.Decision.CausalLink != nil {
+		out.CausalLink = *d.Decision.CausalLink
+	}
+	return out
 }
 
 func lifecycle(o Outcome) string {
@@ -186,7 +193,7 @@ func (t *Task) trim() {
 		if t.Decisions[i].Waits() || t.Decisions[i].Outcome.Runs() && !t.Decisions[i].Consumed {
 			continue
 		}
-		if spent++; spent > maxResolved {
+		if spent++; spent > maxSpent {
 			t.Decisions = slices.Delete(t.Decisions, i, i+1)
 		}
 	}
@@ -208,6 +215,10 @@ func (t *Task) LeaveOpen() {
 }
 
 func (t *Task) granted(f Granted) {
+	if f.Token != nil {
+		t.Token = f.Token
+		return
+	}
 	if f.Access != nil {
 		if !slices.Contains(t.Access, *f.Access) {
 			t.Access = append(slices.Clone(t.Access), *f.Access)
@@ -229,7 +240,7 @@ func (t *Task) revoking(f RevocationStarted, at time.Time) {
 	if t.Revocation != nil {
 		for name, res := range t.Revocation.Issuers {
 			// What failed and is not asked any more went by another name.
-			if res.Result == "acknowledged" || slices.Contains(f.Issuers, name) {
+			if res.Result == Acknowledged || slices.Contains(f.Issuers, name) {
 				r.Issuers[name] = res
 			}
 		}
@@ -251,13 +262,18 @@ func (t *Task) revoked(f RevocationResult, at time.Time) {
 	r.Issuers[f.Issuer] = IssuerResult{Result: f.Result, Detail: f.Detail, Evidence: f.Evidence, Attempts: f.Attempt, Retryable: f.Retryable, At: at}
 	r.State = r.sum()
 	t.Revocation = r
-	if f.Result != "acknowledged" {
+	state := "revoked"
+	switch f.Result {
+	case Acknowledged:
+	case Waived:
+		state = Waived // an operator takes it on; nothing was revoked
+	default:
 		return
 	}
 	t.Grants = slices.Clone(t.Grants)
 	for i := range t.Grants {
-		if t.Grants[i].Issuer == f.Issuer {
-			t.Grants[i].State = "revoked"
+		if t.Grants[i].Issuer == f.Issuer && !t.Grants[i].Over() {
+			t.Grants[i].State = state
 		}
 	}
 	t.Access = slices.DeleteFunc(slices.Clone(t.Access), func(a Access) bool { return SameIssuer(f.Issuer, a.Issuer) })
@@ -281,7 +297,7 @@ func (r *Revocation) sum() string {
 		switch res.Result {
 		case "in_flight":
 			return "in_flight"
-		case "acknowledged":
+		case Acknowledged, Waived:
 		default:
 			state = "partial"
 		}

@@ -204,6 +204,27 @@ func (t *Task) ResolveInvocation(invocationID, outcome, explanation, actor strin
 	return nil, fmt.Errorf("invocation %q: %w", invocationID, ErrUnknown)
 }
 
+// Waive takes note that an operator does without an issuer's acknowledgement:
+// what it gave to the task counts as over from then on, and never as revoked.
+func (t *Task) Waive(issuer, explanation, actor string) ([]Fact, error) {
+	if explanation == "" {
+		return nil, errors.New("explanation must say why the issuer's access needs no revocation")
+	}
+	var res IssuerResult
+	if t.Revocation != nil {
+		res = t.Revocation.Issuers[issuer]
+	}
+	switch res.Result {
+	case "":
+		return nil, fmt.Errorf("issuer %q, which the task was not revoked at: %w", issuer, ErrUnknown)
+	case Acknowledged, Waived:
+		return nil, &Refused{CodeSettled, fmt.Sprintf("the issuer's access is %s already", res.Result)}
+	case "in_flight":
+		return nil, &Refused{CodeRevocation, "the issuer is being asked: wait for its answer"}
+	}
+	return []Fact{RevocationResult{V: version, StopID: t.Revocation.StopID, Issuer: issuer, Result: Waived, Detail: explanation, Attempt: res.Attempts, Actor: actor}}, nil
+}
+
 // SetIntent puts another envelope in force; every verdict before is void.
 func (t *Task) SetIntent(g Guard, e *Envelope, actor string) ([]Fact, error) {
 	if err := e.Valid(); err != nil {
@@ -229,7 +250,7 @@ func (t *Task) MayRestart() error {
 	case len(t.Unresolved) > 0:
 		return &Refused{CodeUnresolved, fmt.Sprintf("the outcome of %d calls is not known (%s): resolve them first", len(t.Unresolved), t.Unresolved[0].ID)}
 	case t.Revocation != nil && t.Revocation.State != "done":
-		return &Refused{CodeRevocation, fmt.Sprintf("access is not revoked everywhere yet (%s)", t.Revocation.State)}
+		return &Refused{CodeRevocation, fmt.Sprintf("access is not revoked everywhere yet (%s): stop the task again to ask once more, or waive an issuer that cannot answer", t.Revocation.State)}
 	}
 	return nil
 }

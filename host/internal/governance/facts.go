@@ -148,6 +148,14 @@ type (
 		Generation uint64  `json:"generation,omitempty"`
 		State      string  `json:"state,omitempty"` // requested | active
 		Access     *Access `json:"access,omitempty"`
+		// Token: a harness was given another task token; the one before is void.
+		Token *TokenIssued `json:"token,omitempty"`
+	}
+	// TokenIssued is what is kept of a task token.
+	TokenIssued struct {
+		SHA256 string   `json:"token_sha256"`
+		Scopes []string `json:"scopes"`
+		Actor  string   `json:"actor"`
 	}
 	// RevocationStarted: access is being taken back.
 	RevocationStarted struct {
@@ -161,11 +169,12 @@ type (
 		V         int    `json:"v"`
 		StopID    string `json:"stop_id"`
 		Issuer    string `json:"issuer"`
-		Result    string `json:"result"` // acknowledged | failed
+		Result    string `json:"result"` // acknowledged | failed | waived
 		Detail    string `json:"detail,omitempty"`
 		Evidence  string `json:"evidence,omitempty"`
 		Attempt   int    `json:"attempt"`
 		Retryable bool   `json:"retryable,omitempty"`
+		Actor     string `json:"actor,omitempty"` // waived: who takes it on
 	}
 )
 

@@ -112,7 +112,7 @@ func (t *Task) accessState() AccessState {
 		a.State = "granted"
 	}
 	for _, g := range t.Grants {
-		if g.State != "revoked" {
+		if !g.Over() {
 			a.State = "granted"
 		}
 	}

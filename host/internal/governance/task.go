@@ -11,6 +11,7 @@ const (
 	maxDecisions = 256 // decisions that can still be used or asked for
 	maxActions   = 50
 	maxResolved  = 64
+	maxSpent     = 16 // decisions that were used, or that nobody can use
 )
 
 // ErrUnknown says that a task has no such decision or invocation.
@@ -73,6 +74,8 @@ type Task struct {
 	Grants     []Grant     `json:"grants,omitempty"`
 	Access     []Access    `json:"access,omitempty"`
 	Revocation *Revocation `json:"revocation,omitempty"`
+
+	Token *TokenIssued `json:"token,omitempty"` // in the place of the one that the task was opened with
 }
 
 // Decision is a verdict on a proposal, as long as it matters.
@@ -168,8 +171,11 @@ type Grant struct {
 	ID         string `json:"grant_id"`
 	Issuer     string `json:"issuer"`
 	Generation uint64 `json:"generation"`
-	State      string `json:"state"` // requested | active | revoked
+	State      string `json:"state"` // requested | active | revoked | waived
 }
+
+// Over says that nobody is asked any more to take it back.
+func (g *Grant) Over() bool { return g.State == "revoked" || g.State == Waived }
 
 // Access is access that a harness recorded.
 type Access struct {
@@ -188,13 +194,20 @@ type Revocation struct {
 
 // IssuerResult is what an issuer said.
 type IssuerResult struct {
-	Result    string    `json:"result"` // in_flight | acknowledged | failed
+	Result    string    `json:"result"` // in_flight | acknowledged | failed | waived
 	Detail    string    `json:"detail,omitempty"`
 	Evidence  string    `json:"evidence,omitempty"`
 	Attempts  int       `json:"attempts"`
 	Retryable bool      `json:"retryable,omitempty"`
 	At        time.Time `json:"at"`
 }
+
+// What ends the asking of an issuer: its acknowledgement, or an operator who
+// takes it on that it never will.
+const (
+	Acknowledged = "acknowledged"
+	Waived       = "waived"
+)
 
 // Decision finds a decision that still matters.
 func (t *Task) Decision(id string) (*Decision, bool) {

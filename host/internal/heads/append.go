@@ -131,6 +131,13 @@ func (l *Log) lines(hs []journal.NewHead) ([]byte, error) {
 	return text, errors.Join(errs...)
 }
 
+// beginning is a record of no head: with it a file in which nothing is signed
+// yet differs from one that was emptied.
+func (l *Log) beginning() ([]byte, error) {
+	rec := sign(l.opts.Key, l.opts.Now(), []journal.NewHead{})
+	return rec.line()
+}
+
 // compact leaves one head for each task that is not over, and moves the others
 // to the file of ended ones.
 func (l *Log) compact() error {
@@ -151,6 +158,11 @@ func (l *Log) compact() error {
 	liveText, err := l.lines(live)
 	if err != nil {
 		return err
+	}
+	if len(live) == 0 {
+		if liveText, err = l.beginning(); err != nil {
+			return err
+		}
 	}
 	if err := l.file.compact(endedText, liveText); err != nil {
 		return err

@@ -117,7 +117,7 @@ func TestUrgentHeadsDoNotWaitForTheInterval(t *testing.T) {
 		t.Fatal("the others did not come along")
 	}
 	b, _ := os.ReadFile(file1(dir))
-	if n := bytes.Count(b, []byte("\n")); n != 1 {
+	if n := bytes.Count(b, []byte("\n")); n != 2 { // the file's beginning, and the batch
 		t.Fatalf("%d signatures for one batch", n)
 	}
 }
@@ -233,20 +233,20 @@ func TestARecordThatWasChangedIsNotTrusted(t *testing.T) {
 			var task string
 			lines(t, dir, func(ls []string) []string {
 				var m map[string]any
-				if err := json.Unmarshal([]byte(ls[2]), &m); err != nil {
+				if err := json.Unmarshal([]byte(ls[3]), &m); err != nil {
 					t.Fatal(err)
 				}
 				change(m)
 				task = m["heads"].([]any)[0].(map[string]any)["task_id"].(string)
 				b, _ := json.Marshal(m)
-				ls[2] = string(b) + "\n"
+				ls[3] = string(b) + "\n"
 				return ls
 			})
 			for range 2 { // the doubt outlives a restart
 				l := open(t, dir, key)
 				p := l.Problems()
 				_, _ = l.Trusted(task)
-				if len(p) != 1 || p[0].Line != 3 || l.Doubt(task) == nil {
+				if len(p) != 1 || p[0].Line != 4 || l.Doubt(task) == nil {
 					t.Fatalf("problems %v, doubt %v", p, l.Doubt(task))
 				}
 				l.Publish([]journal.NewHead{head("c", 1)}, true)
@@ -279,7 +279,7 @@ func TestAnotherHostsKeyIsNotTrusted(t *testing.T) {
 	other := testKey(t, t.TempDir())
 	l := open(t, dir, other)
 	defer closeLog(t, l)
-	if _, ok := l.Trusted("a"); ok || l.Doubt("a") == nil || len(l.Problems()) != 3 {
+	if _, ok := l.Trusted("a"); ok || l.Doubt("a") == nil || len(l.Problems()) != 4 {
 		t.Fatalf("%v", l.Problems())
 	}
 }
@@ -416,10 +416,10 @@ func TestAReplacedKeyIsSaidOnce(t *testing.T) {
 	}
 	defer closeLog(t, l)
 	if n := strings.Count(said.String(), "\n"); n != 1 || !strings.Contains(said.String(), "[ERROR]") || !strings.Contains(said.String(), "the host key was replaced") ||
-		!strings.Contains(said.String(), old.ID) || !strings.Contains(said.String(), "lines=5") {
+		!strings.Contains(said.String(), old.ID) || !strings.Contains(said.String(), "lines=6") {
 		t.Errorf("%d lines: %s", n, said.String())
 	}
-	if tr := l.Trouble(); len(tr) != 1 || !strings.Contains(tr[0], "the host key was replaced: 5 lines") || !strings.Contains(tr[0], other.ID) || !strings.Contains(tr[0], "put the old key back") {
+	if tr := l.Trouble(); len(tr) != 1 || !strings.Contains(tr[0], "the host key was replaced: 6 lines") || !strings.Contains(tr[0], other.ID) || !strings.Contains(tr[0], "put the old key back") {
 		t.Errorf("trouble %q", tr)
 	}
 	if some, err := l.Any(); !some || err != nil || l.Fresh() {

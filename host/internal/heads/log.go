@@ -72,8 +72,9 @@ type Log struct {
 	stop chan struct{}
 	done chan struct{}
 
-	file  *file // of the goroutine
-	fresh bool  // there was no file
+	file    *file // of the goroutine
+	fresh   bool  // there was no file
+	emptied bool  // there was one, with nothing in it
 }
 
 // Open reads the file and starts the goroutine that appends to it. Lines that
@@ -131,9 +132,19 @@ func Open(opts Options) (_ *Log, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read heads: %w", err)
 	}
+	l.emptied = !l.fresh && size == 0
 	l.otherKeys()
 	if l.file, err = openFile(opts, whole, size); err != nil {
 		return nil, err
+	}
+	if l.fresh {
+		text, err := l.beginning()
+		if err == nil {
+			err = l.file.append(text)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("begin the file of heads: %w", err), l.file.close())
+		}
 	}
 	if opts.Also != nil {
 		text, err := l.lines(slices.Collect(maps.Values(l.live)))
@@ -190,6 +201,24 @@ func absent(paths ...string) (bool, error) {
 
 // Fresh says whether there was no file of heads when the log was opened.
 func (l *Log) Fresh() bool { return l.fresh }
+
+// Emptied says whether the file was there when the log was opened and had nothing
+// in it. A file begins with a record, so somebody has emptied it.
+func (l *Log) Emptied() bool { return l.emptied }
+
+// Live are the tasks that have a trusted head and have not ended, sorted.
+func (l *Log) Live() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []string
+	for task, h := range l.live {
+		if !h.Ended {
+			list = append(list, task)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
 
 // Any says whether heads of any task were in the file when it was read, or were
 // archived.

@@ -153,12 +153,13 @@ func (m *Mission) Restart(actor string) ([]Fact, error) {
 }
 
 // StopNow sets the stop latch. It is never refused while the mission lives; a
-// second stop changes nothing.
+// second stop changes nothing, but for a task that nobody has stopped: one that
+// came back stopped from a restart has the stop of whoever stops it then.
 func (m *Mission) StopNow(s Stop) ([]Fact, error) {
 	if err := m.alive("stop"); err != nil {
 		return nil, err
 	}
-	if m.Latched() {
+	if m.Latched() && !m.CameBackStopped() {
 		return nil, nil
 	}
 	return []Fact{Stopped{V: version, Epoch: m.Epoch + 1, Stop: s}}, nil

@@ -198,7 +198,7 @@ func (m *Mission) Owes() bool {
 		return true
 	}
 	for _, g := range m.Task.Grants {
-		if g.State != "revoked" {
+		if !g.Over() {
 			return true
 		}
 	}

@@ -113,6 +113,9 @@ type Mission struct {
 	Tokens    int64      `json:"tokens,omitempty"`
 	CostMicro int64      `json:"cost_micro,omitempty"`
 
+	// Sequence is of the event that a stored mission is behind; 0: its last one.
+	Sequence uint64 `json:"sequence,omitempty"`
+
 	EstimatedStart time.Time  `json:"estimated_start"`
 	CreatedAt      time.Time  `json:"created_at"`
 	StartedAt      *time.Time `json:"started_at,omitempty"`
@@ -181,6 +184,12 @@ func (m *Mission) Terminal() bool { return m.State.Terminal() }
 
 // Latched says that the stop latch is set.
 func (m *Mission) Latched() bool { return m.Stop != nil }
+
+// CameBackStopped says that only a restart of the host has stopped a harness
+// task, and nobody since.
+func (m *Mission) CameBackStopped() bool {
+	return m.Stop != nil && m.Stop.Restored && m.Stop.Done && m.Stop.By == "system"
+}
 
 // Question finds an open question.
 func (m *Mission) Question(hitlID string) (Question, bool) {

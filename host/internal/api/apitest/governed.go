@@ -135,6 +135,7 @@ func (g *Governed) open(t testing.TB) {
 		t.Fatal(err)
 	}
 	g.Real = engine.New(engine.Options{Config: g.cfg, HostID: "test", Store: g.Store, Plugins: noPlugins{}, Cells: mgr, Rules: g.rules, WorkflowKey: make([]byte, 32),
+		StopsDir: filepath.Join(g.dir, "heads", "stops"), SpoolDir: filepath.Join(g.dir, "heads", "spool"),
 		Log: hclog.New(&hclog.LoggerOptions{Output: t.Output()})})
 	if err := g.Real.Start(context.Background()); err != nil {
 		t.Fatal(err)

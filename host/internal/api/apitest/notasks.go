@@ -49,6 +49,14 @@ func (noTasks) Resolve(context.Context, string, string, string, string, string) 
 	return engine.ErrNotFound
 }
 
+func (noTasks) Waive(context.Context, string, string, string, string) error {
+	return engine.ErrNotFound
+}
+
+func (noTasks) NewToken(context.Context, string, []string, string) (string, error) {
+	return "", engine.ErrNotFound
+}
+
 func (noTasks) SetIntent(context.Context, string, *governance.Envelope, string) error {
 	return engine.ErrNotFound
 }
