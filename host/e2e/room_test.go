@@ -285,6 +285,11 @@ func TestTheRefundStoryInTheControlRoom(t *testing.T) {
 	if url == "" {
 		t.Fatalf("no link was printed:\n%s", out)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the demo said:\n%s", out)
+		}
+	})
 	base, _, _ := strings.Cut(url, "/#")
 	b := newBrowser(t, base)
 	b.do("open the link", chromedp.Navigate(url))

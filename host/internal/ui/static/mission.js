@@ -53,7 +53,7 @@ export async function mission(main, id, ctx) {
     view = v;
     status = s;
     questions = q.questions.filter((x) => x.mission_id === id && x.source !== "approval");
-    if (!receipt && (view.state === "aborted" || status.state === "STOPPED" || view.waiting_for === "stop")) followStop();
+    if (!receipt?.final && (view.state === "aborted" || status.state === "STOPPED" || view.waiting_for === "stop")) followStop();
     if (receipt?.final && status.state !== "STOPPED" && status.state !== "ENDED" && view.waiting_for !== "stop") receipt = null; // restarted
     show();
     host.refresh();
