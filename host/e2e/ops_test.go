@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -339,7 +340,7 @@ func untar(t *testing.T, file string) map[string]string {
 	parts := map[string]string{}
 	for tr := tar.NewReader(zip); ; {
 		h, err := tr.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return parts
 		}
 		if err != nil {

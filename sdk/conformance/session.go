@@ -84,7 +84,7 @@ func envExact(ctx context.Context, k *kit) error {
 	}
 	for _, v := range have {
 		name, _, _ := strings.Cut(v, "=")
-		added := []string{"PATH", "HOME", "USER", "TERM", "LANG", "AIRLOCK_SESSION", "AIRLOCK_ASK_SOCKET", "AIRLOCK_CELL"}
+		added := []string{"PATH", "HOME", "USER", "TERM", "LANG", "AIRLOCK_SESSION", "AIRLOCK_TMP", "AIRLOCK_ASK_SOCKET", "AIRLOCK_CELL"}
 		if !slices.Contains(given, v) && !slices.Contains(added, name) {
 			return fmt.Errorf("the session has %q, which nobody gave it", v)
 		}

@@ -31,7 +31,6 @@ func (e *Engine) rounds(ctx context.Context, a *actor, s *liveSession) {
 	for {
 		if s != nil {
 			e.follow(ctx, a, s)
-			s = nil
 		}
 		m := a.state()
 		if ctx.Err() != nil || a.latch.Load() || m.Terminal() || m.Phase != mission.PhaseBetween {
