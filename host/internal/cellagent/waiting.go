@@ -28,9 +28,11 @@ type seen struct {
 
 // watchWaiting reports when a process of the terminal's foreground group is
 // blocked reading it. It looks only while the terminal is quiet, ever more
-// rarely.
+// rarely. A read counts when two looks in a row find it: what one look sees of a
+// process that has just started is put together from several files of /proc,
+// and may never have been true at one time.
 func (s *session) watchWaiting() {
-	var last seen
+	var last, before seen
 	for every := quietTime; ; {
 		_, offset := s.out.offsets()
 		p := s.out.read(offset, nil)
@@ -55,9 +57,14 @@ func (s *session) watchWaiting() {
 		line, at := s.out.screen()
 		now.offset = at
 		if !ok || now == last || at != offset {
+			before = seen{}
 			continue
 		}
-		last = now
+		if now != before {
+			before, every = now, quietTime
+			continue
+		}
+		last, before = now, seen{}
 		s.agent.links.event(&cellv1.AgentFrame{Frame: &cellv1.AgentFrame_Waiting{Waiting: &cellv1.Waiting{
 			SessionId: s.id, Since: timestamppb.Now(), ScreenLine: line, Offset: at}}})
 	}

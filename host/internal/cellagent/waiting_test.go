@@ -63,11 +63,11 @@ func TestWaitingIsToldOncePerRead(t *testing.T) {
 	a := startAgent(t, plain)
 	c := a.dial(t)
 	start(t, c, a.watched("s", `printf 'Name: '; read x`))
-	event(t, c, waiting)
+	first := event(t, c, waiting)
 	// A second report could only come within the longest pause between looks.
 	select {
 	case e := <-c.Events():
-		t.Errorf("and then %v", e)
+		t.Errorf("first %v, and then %v", first, e)
 	case <-time.After(3 * maxLook):
 	}
 }
