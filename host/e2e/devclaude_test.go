@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ func TestDevShowsAGovernedClaudeMission(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(remove)
-	cmd := exec.CommandContext(t.Context(), program, "dev", "--agent", "claude", "--claude", claude,
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "airlock"), "dev", "--agent", "claude", "--claude", claude,
 		"--once", "../../examples/missions/claude.json", "--json", "--timeout", "5m")
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "ANTHROPIC_") })
 	var stderr bytes.Buffer

@@ -218,7 +218,7 @@ func TestFilesOfMissionsThatDidNotSucceed(t *testing.T) {
 	r.call("POST", "/api/v1/missions/aborted/abort", map[string]any{}, nil)
 	r.reaches("aborted", "aborted")
 	r.wantChanges("aborted", "modified file edit")
-	r.noVolumes(2) // lost and its baseline
+	r.noVolumes(3) // lost, its baseline and its state
 	for _, pid := range cellPids(r.dir, false) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}

@@ -216,7 +216,7 @@ func TestADoubtfulTrustedHeadFailsItsTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open(t, dir, withHeads(openHeads(t, dir)))
-	if err := s.VerifyTask(ctx, "m"); err == nil || !strings.Contains(err.Error(), "line 1") {
+	if err := s.VerifyTask(ctx, "m"); err == nil || !strings.Contains(err.Error(), "heads.jsonl line ") {
 		t.Fatalf("%v", err)
 	}
 }
