@@ -185,6 +185,10 @@ func TestADeadPolicyPluginIsNoOpinion(t *testing.T) {
 		t.Fatalf("processes of the plugin: %v", pids)
 	}
 	signal(t, pids[0], syscall.SIGSTOP)
+	r.until("it stands still", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pids[0]))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
 	if a := r.proposeAs(token, "h", "Good"); a.Decision.Status != "BLOCK" || !strings.Contains(a.Decision.Reason, "on_failure") {
 		t.Errorf("with its plugin stopped, a call is %+v", a)
 	}

@@ -18,7 +18,7 @@ func TestASecondHostOnTheSameFileIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(Options{File: file, Key: key}); err == nil || !strings.Contains(err.Error(), "another host writes these heads") {
+	if _, err := Open(Options{File: file, Key: key}); err == nil || !strings.Contains(err.Error(), "writes these heads") {
 		t.Errorf("a second one: %v", err)
 	}
 	if err := first.Close(); err != nil {
