@@ -119,7 +119,7 @@ func TestWhatAMissionChangedIsKept(t *testing.T) {
 	r := filesRig(t, 1)
 	r.until("warm cells wait, with nothing in them yet", func() bool {
 		list, err := filepath.Glob(filepath.Join(r.dir, "data", "volumes", "*"))
-		return err == nil && len(list) == 2
+		return err == nil && len(list) == 4 // each has a workspace and a state
 	})
 	r.dispatchAt("copy", "m1", `set -e
 echo after > edit; rm -r drop; mkdir -p new/deep; echo new > new/deep/file; chmod 755 new/deep/file
@@ -190,7 +190,7 @@ while [ ! -s still-running ]; do sleep 0.05; done
 	if text, err := os.ReadFile(filepath.Join(out, "edit")); err != nil || string(text) != "after\n" {
 		t.Errorf("edit: %q, %v", text, err)
 	}
-	r.noVolumes(2)
+	r.noVolumes(4)
 }
 
 func TestFilesOfMissionsThatDidNotSucceed(t *testing.T) {
