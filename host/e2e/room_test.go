@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -192,46 +191,6 @@ func TestControlRoomAsAnOperator(t *testing.T) {
 	// The link is good once.
 	b.do("open the link again", chromedp.Navigate("about:blank"), chromedp.Navigate(code.URL))
 	b.says("main", "This link was used already")
-}
-
-// fixPort has the host listen where it does now after a restart too.
-func (r *rig) fixPort() string {
-	r.t.Helper()
-	base := r.restBase()
-	text, err := os.ReadFile(r.conf)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(strings.TrimPrefix(base, "http://"))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	write(r.t, r.conf, strings.Replace(string(text), `rest = "127.0.0.1:0"`, `rest = "127.0.0.1:`+port+`"`, 1), 0o600)
-	return base
-}
-
-// The host goes away in the middle: the page says so, and goes on by itself when
-// the host is back.
-func TestControlRoomWhenTheHostIsAway(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, settings{})
-	base := r.fixPort()
-	r.call("POST", "/api/v1/missions", map[string]any{"mission_id": "long", "objective": "echo before; while [ ! -e go ]; do sleep 0.1; done; echo after; sleep 600"}, nil)
-	b := newBrowser(t, base)
-	b.open("#/missions/long")
-	b.says(".term", "before")
-	b.setAway(true)
-	r.end(syscall.SIGKILL)
-	b.says("#banner", "The host does not answer")
-	b.press(".missionhead", "Pause")
-	b.says(".missionhead .error", "does not answer")
-	b.shot("away")
-	r.start()
-	b.until("the bar is gone", `document.getElementById("banner").hidden`)
-	b.setAway(false)
-	write(t, filepath.Join(r.work, "go"), "", 0o600)
-	b.says(".term", "after")
-	b.until("the events went on", `[...document.querySelectorAll(".events li")].some((e) => e.dataset.kind === "reconnected")`)
 }
 
 // The terminal's own colours are those that the host resolves contrast against.
