@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/airlock-host/airlock/host/internal/filelock"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
@@ -105,7 +106,7 @@ func Open(opts Options) (_ *Log, err error) {
 	}
 	defer func() {
 		if err != nil {
-			unlock(lock)
+			_ = filelock.Release(lock)
 		}
 	}()
 	l := &Log{
@@ -336,7 +337,7 @@ func (l *Log) Close() error {
 	default:
 		close(l.stop)
 		<-l.done
-		unlock(l.lock)
+		_ = filelock.Release(l.lock)
 	}
 	<-l.done
 	return l.Err()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/airlock-host/airlock/host/internal/filelock"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
@@ -216,4 +217,4 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-func (s *Store) release() error { return unlock(s.lock) }
+func (s *Store) release() error { return filelock.Release(s.lock) }
