@@ -296,8 +296,13 @@ func (e *Engine) judgeAgain(ctx context.Context, a *actor, m *mission.Mission, d
 	}
 	j := e.judge(ctx, a, m, c)
 	j.decided.ExpiresAt = earlier(j.decided.ExpiresAt, d.ExpiresAt) // the time-out runs on (rulings 15)
+	return e.decideAgain(a, d, c, j)
+}
+
+// decideAgain commits a new decision on a call that was decided on before.
+func (e *Engine) decideAgain(a *actor, d governance.Decision, c call, j judgement) error {
 	j.proposed.ArgsDigest, j.decided.ArgsDigest = d.ArgsDigest, d.ArgsDigest
-	err = a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
 		return m.Propose(e.guard(a, m), j.proposed, j.decided, e.question(j.decided, c))
 	}, nil)
 	if errors.Is(err, governance.ErrEpoch) {
@@ -367,17 +372,7 @@ func (e *Engine) carryOne(ctx context.Context, a *actor, m *mission.Mission, d *
 		c.waived = d.Waived
 		j = e.judge(ctx, a, m, c)
 	}
-	j.proposed.ArgsDigest, j.decided.ArgsDigest = d.ArgsDigest, d.ArgsDigest
-	err = a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
-		return m.Propose(e.guard(a, m), j.proposed, j.decided, e.question(j.decided, c))
-	}, nil)
-	if errors.Is(err, governance.ErrEpoch) {
-		return nil // the loop sees the newer epoch
-	}
-	if err == nil {
-		a.keepArgs(j)
-	}
-	return err
+	return e.decideAgain(a, *d, c, j)
 }
 
 func earlier(a, b *time.Time) *time.Time {

@@ -42,41 +42,41 @@ type liveSession struct {
 }
 
 func (e *Engine) newLive(a *actor, c *cells.Cell, conn *cell.Conn, plan *pluginv1.LaunchPlan) (*liveSession, error) {
-	m := a.state()
-	sp, err := a.spec()
+	s, sess, err := e.attach(a, c, plan)
 	if err != nil {
 		return nil, err
 	}
-	sess, err := e.logs.create(m.SessionID, m.ID)
-	if err != nil {
-		return nil, fmt.Errorf("session log: %w", err)
-	}
-	s := &liveSession{eng: e, a: a, cell: c, plan: plan, spec: sp, gen: m.Generation, id: m.SessionID, log: sess.Log}
 	s.conn.Store(conn)
 	sess.SetLive(s)
 	if t := plan.GetTerminal(); t != nil {
 		sess.SetSize(uint16(or(t.GetCols(), 80)), uint16(or(t.GetRows(), 24))) //nolint:gosec // a terminal's size
 	}
 	a.sess.Store(s)
-	s.rt = newRuntimeLink(s)
 	s.touch()
 	return s, nil
 }
 
 // pastLive is a session that is over, for what its runtime still has to say.
 func (e *Engine) pastLive(a *actor, c *cells.Cell, plan *pluginv1.LaunchPlan) (*liveSession, error) {
+	s, _, err := e.attach(a, c, plan)
+	return s, err
+}
+
+// attach lays out the mission's session over its log; without a connection it
+// is over.
+func (e *Engine) attach(a *actor, c *cells.Cell, plan *pluginv1.LaunchPlan) (*liveSession, *session.Session, error) {
 	m := a.state()
 	sp, err := a.spec()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sess, err := e.logs.create(m.SessionID, m.ID)
 	if err != nil {
-		return nil, fmt.Errorf("session log: %w", err)
+		return nil, nil, fmt.Errorf("session log: %w", err)
 	}
 	s := &liveSession{eng: e, a: a, cell: c, plan: plan, spec: sp, gen: m.Generation, id: m.SessionID, log: sess.Log}
 	s.rt = newRuntimeLink(s)
-	return s, nil
+	return s, sess, nil
 }
 
 // past says that the session is over: nothing of it can run any more.
