@@ -148,7 +148,7 @@ func (r *rig) unhealthy() map[string]string {
 	return bad
 }
 
-// dispatchTo sends a mission to one of the places.
+// dispatchTo sends a mission to the agent of that name.
 func (r *rig) dispatchTo(place, id, objective string) {
 	r.t.Helper()
 	if code, text := r.tryDispatchTo(place, id, objective); code != http.StatusAccepted {

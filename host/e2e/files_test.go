@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,14 +55,6 @@ agent %q {
 		})
 	}
 	return r
-}
-
-func (r *rig) dispatchAt(agent, id, objective string) {
-	r.t.Helper()
-	if code, text := r.tryDispatch(map[string]any{"mission_id": id, "objective": objective, "completion": "it exits 0",
-		"executor_filter": map[string]any{"agent_id": agent}}); code != http.StatusAccepted {
-		r.t.Fatalf("dispatch of %q: %d %s", id, code, text)
-	}
 }
 
 // cli runs the command line program against the host.
@@ -121,7 +112,7 @@ func TestWhatAMissionChangedIsKept(t *testing.T) {
 		list, err := filepath.Glob(filepath.Join(r.dir, "data", "volumes", "*"))
 		return err == nil && len(list) == 4 // each has a workspace and a state
 	})
-	r.dispatchAt("copy", "m1", `set -e
+	r.dispatchTo("copy", "m1", `set -e
 echo after > edit; rm -r drop; mkdir -p new/deep; echo new > new/deep/file; chmod 755 new/deep/file
 ln -s /etc/passwd passwd; ln -s .. up; mkfifo fifo
 head -c 50000000 /dev/urandom > big; sha256sum big | cut -d' ' -f1
@@ -196,11 +187,11 @@ while [ ! -s still-running ]; do sleep 0.05; done
 func TestFilesOfMissionsThatDidNotSucceed(t *testing.T) {
 	t.Parallel()
 	r := filesRig(t, 0)
-	r.dispatchAt("copy", "failed", "echo x > edit; exit 3")
-	r.dispatchAt("empty", "left", "echo x > file; exit 1")
-	r.dispatchAt("empty", "nothing", "true")
-	r.dispatchAt("copy", "aborted", "echo x > edit; echo up; sleep 1000")
-	r.dispatchAt("copy", "lost", "echo x > edit; echo up; sleep 1000")
+	r.dispatchTo("copy", "failed", "echo x > edit; exit 3")
+	r.dispatchTo("empty", "left", "echo x > file; exit 1")
+	r.dispatchTo("empty", "nothing", "true")
+	r.dispatchTo("copy", "aborted", "echo x > edit; echo up; sleep 1000")
+	r.dispatchTo("copy", "lost", "echo x > edit; echo up; sleep 1000")
 	r.reaches("failed", "failed")
 	r.wantChanges("failed", "modified file edit")
 	r.reaches("left", "failed")
@@ -236,7 +227,7 @@ func TestAHostKilledWhileMissionsEnd(t *testing.T) {
 	for round := range 3 {
 		id := func(i int) string { return fmt.Sprintf("m%d-%d", round, i) }
 		for i := range n {
-			r.dispatchAt("copy", id(i), fmt.Sprintf("rm -r drop; head -c %d /dev/urandom > made; exit 0", i*1_000_000+10))
+			r.dispatchTo("copy", id(i), fmt.Sprintf("rm -r drop; head -c %d /dev/urandom > made; exit 0", i*1_000_000+10))
 		}
 		r.reaches(id(round), "done")
 		r.end(syscall.SIGKILL)

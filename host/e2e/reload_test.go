@@ -216,10 +216,10 @@ agent "other" {
 }
 `})
 	const waits = "while [ ! -e go-$AIRLOCK_MISSION ]; do sleep 0.02; done; ulimit -n > /dev/null"
-	r.dispatchAt("agent-01", "a1", waits)
-	r.dispatchAt("agent-01", "a2", waits) // has no slot
-	r.dispatchAt("other", "o1", waits)
-	r.dispatchAt("other", "o2", waits)
+	r.dispatchTo("agent-01", "a1", waits)
+	r.dispatchTo("agent-01", "a2", waits) // has no slot
+	r.dispatchTo("other", "o1", waits)
+	r.dispatchTo("other", "o2", waits)
 	r.reaches("a1", "running")
 	r.reaches("o1", "running")
 

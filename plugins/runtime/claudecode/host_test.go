@@ -181,7 +181,8 @@ func (h *smallHost) record(generation uint64) {
 	var b strings.Builder
 	for _, o := range h.output {
 		if o.GetStream() == pluginv1.Stream_STREAM_STDOUT {
-			b.Write(trim(bytes.ReplaceAll(o.GetData(), []byte(h.dir), []byte("/cell"))))
+			// The CLI writes the directory in names of files too, with - for /.
+			b.Write(trim([]byte(strings.NewReplacer(h.dir, "/cell", strings.ReplaceAll(h.dir, "/", "-"), "-cell").Replace(string(o.GetData())))))
 		}
 	}
 	name := fmt.Sprintf("%s-%d.jsonl", h.t.Name(), generation)
