@@ -48,19 +48,11 @@ isolation "host-supervisor" "other" {
 func (r *rig) starts(name, agent string, n int) ([]float64, error) {
 	var took []float64
 	for i := range n {
-		id := fmt.Sprintf("%s-%d", name, i)
-		began := time.Now()
-		if err := r.dispatch(id, "true", agent); err != nil {
-			return nil, err
-		}
-		started, err := r.watch.await(r.b.ctx, "mission.started", id)
+		one, err := r.startOne(fmt.Sprintf("%s-%d", name, i), agent)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := r.watch.await(r.b.ctx, "mission.completed", id); err != nil {
-			return nil, err
-		}
-		took = append(took, ms(last(started).Sub(began)))
+		took = append(took, one.seen)
 		pause(r.b, 100*time.Millisecond)
 	}
 	return took, nil

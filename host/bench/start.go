@@ -82,16 +82,8 @@ func (r *rig) oneByOne(figure, agent string) error {
 			return err
 		}
 		id := fmt.Sprintf("%s-%d", agent, i)
-		began := time.Now()
-		if err := r.dispatch(id, "true", agent); err != nil {
-			return err
-		}
-		answered := time.Since(began)
-		started, err := r.watch.await(r.b.ctx, "mission.started", id)
+		one, err := r.startOne(id, agent)
 		if err != nil {
-			return err
-		}
-		if _, err := r.watch.await(r.b.ctx, "mission.completed", id); err != nil {
 			return err
 		}
 		if err := r.idle(); err != nil {
@@ -101,15 +93,35 @@ func (r *rig) oneByOne(figure, agent string) error {
 			continue
 		}
 		bare = append(bare, ms(took))
-		starts = append(starts, ms(last(started).Sub(began)))
-		accepted = append(accepted, ms(answered))
-		committed = append(committed, ms(stamped(started[0]).Sub(began)))
+		starts = append(starts, one.seen)
+		accepted = append(accepted, one.accepted)
+		committed = append(committed, one.committed)
 	}
 	r.b.note("%s: %s, start to end", figure, r.cpu().since(before, n+2))
 	r.b.note("%s: answered after %.1f, journalled as started after about %.1f, seen after p50 %.1f, p90 %.1f ms; a bare shell takes %.2f ms",
 		figure, median(accepted), median(committed), median(starts), percentile(starts, 0.9), median(bare))
 	r.b.emit(figure, "ms", median(starts), median(bare), len(starts), spread(starts))
 	return nil
+}
+
+// started is how long one mission's start took, in ms from its dispatch.
+type started struct{ accepted, committed, seen float64 }
+
+// startOne runs a mission to its end and says how its start went.
+func (r *rig) startOne(id, agent string) (started, error) {
+	began := time.Now()
+	if err := r.dispatch(id, "true", agent); err != nil {
+		return started{}, err
+	}
+	answered := time.Since(began)
+	events, err := r.watch.await(r.b.ctx, "mission.started", id)
+	if err != nil {
+		return started{}, err
+	}
+	if _, err := r.watch.await(r.b.ctx, "mission.completed", id); err != nil {
+		return started{}, err
+	}
+	return started{ms(answered), ms(stamped(events[0]).Sub(began)), ms(last(events).Sub(began))}, nil
 }
 
 // stamped is an event's own time, in whole milliseconds.
