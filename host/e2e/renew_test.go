@@ -326,12 +326,14 @@ read word id rest; echo "$word:$id:$rest" >> answers
 	for name, c := range map[string]struct {
 		script string
 		before func(r *rig)
+		after  func(r *rig)
 	}{
-		"at once":                       {question, nil},
-		"over a restart":                {question, func(r *rig) { r.end(syscall.SIGKILL); r.start() }},
-		"while the plugin is away":      {question, func(r *rig) { kill(r.pluginPids("airlock-runtime-protocol"), syscall.SIGKILL) }},
-		"while no session is there":     {"echo 'ASK q1 Which color?|Red|Blue'\n[ -f once ] || { touch once; echo LATER; exit 0; }\n" + `read word id rest; echo "$word:$id:$rest" >> answers`, func(r *rig) { r.parked("m") }},
-		"by the orchestrator's console": {question, nil},
+		"at once":                       {question, nil, nil},
+		"over a restart":                {question, func(r *rig) { r.end(syscall.SIGKILL); r.start() }, nil},
+		"while the plugin is away":      {question, func(r *rig) { kill(r.pluginPids("airlock-runtime-protocol"), syscall.SIGKILL) }, nil},
+		"and then the host is killed":   {"echo 'ASK q1 Which color?|Red|Blue'\n[ -f once ] || { touch once; echo LATER; exit 0; }\n" + `read word id rest; echo "$word:$id:$rest" >> answers`, func(r *rig) { r.parked("m") }, func(r *rig) { r.end(syscall.SIGKILL); r.start() }},
+		"while no session is there":     {"echo 'ASK q1 Which color?|Red|Blue'\n[ -f once ] || { touch once; echo LATER; exit 0; }\n" + `read word id rest; echo "$word:$id:$rest" >> answers`, func(r *rig) { r.parked("m") }, nil},
+		"by the orchestrator's console": {question, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -353,6 +355,9 @@ read word id rest; echo "$word:$id:$rest" >> answers
 				_ = resp.Body.Close()
 			} else if code := r.call(http.MethodPost, "/api/v1/hitl/"+q.HITLID+"/respond", map[string]any{"text": "Blue"}, nil); code != http.StatusNoContent {
 				t.Fatalf("answer: %d", code)
+			}
+			if c.after != nil {
+				c.after(r)
 			}
 			if m := r.reaches("m", "done", "failed", "aborted"); m.State != "done" {
 				t.Fatalf("mission %+v", m)

@@ -34,6 +34,8 @@ type actor struct {
 	head journal.Head
 	// behind is how many events of the journal the stored row does not know yet.
 	behind int
+	// away: the host has come back and has not yet said that the mission runs on.
+	away bool
 
 	// view is the last committed state, for readers.
 	view atomic.Pointer[mission.Mission]
@@ -168,6 +170,14 @@ func (a *actor) settled() mission.Mission {
 	return a.m
 }
 
+// owned is what the orchestrator is told of it.
+func (a *actor) owned() Owned {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return Owned{MissionID: a.id, CheckpointID: a.m.CheckpointID, State: a.m.State, Away: a.away && a.m.State == mission.StateRunning,
+		True: a.m.TrueState(a.eng.now())}
+}
+
 // next gives a channel that is closed at the next commit.
 func (a *actor) next() <-chan struct{} {
 	a.chMu.Lock()
@@ -202,13 +212,8 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 	facts = a.eng.withRevocation(a, facts)
 	next, head := a.m, a.head
 	b := store.Batch{Task: a.id, JournalUUID: head.JournalUUID}
-	if err := a.chain(facts, &next, &head, &b); err != nil {
+	if err := a.chain(facts, extra, &next, &head, &b); err != nil {
 		return err
-	}
-	if extra != nil {
-		if err := extra(&next, &b); err != nil {
-			return err
-		}
 	}
 	a.eng.observe(a, facts, &next, &b)
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
@@ -240,12 +245,11 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 }
 
 // chain puts facts into a batch: their events, what the orchestrator is told,
-// and the mission's row. next and head become what they are after it.
-func (a *actor) chain(facts []mission.Fact, next *mission.Mission, head *journal.Head, b *store.Batch) (err error) {
-	if len(facts) == 0 {
-		return nil
-	}
-	if a.lost.n > 0 {
+// the side rows of extra, and the mission's row, last, since extra may change
+// the mission. next and head become what they are after it.
+func (a *actor) chain(facts []mission.Fact, extra func(*mission.Mission, *store.Batch) error,
+	next *mission.Mission, head *journal.Head, b *store.Batch) (err error) {
+	if a.lost.n > 0 && len(facts) > 0 {
 		facts = append([]mission.Fact{a.lost.fact(a.eng.keptPath(a.id, &a.lost))}, facts...)
 	}
 	for _, f := range facts {
@@ -264,6 +268,11 @@ func (a *actor) chain(facts []mission.Fact, next *mission.Mission, head *journal
 			}
 		}
 	}
+	if extra != nil {
+		if err := extra(next, b); err != nil {
+			return err
+		}
+	}
 	if a.rowDue(facts) {
 		b.Mission, err = row(next, head.Sequence)
 	}
@@ -278,6 +287,11 @@ func (a *actor) took(next mission.Mission, head journal.Head, facts []mission.Fa
 		a.behind = 0
 	}
 	a.used.note(facts)
+	for _, f := range facts {
+		if _, back := f.(mission.Reconnected); back {
+			a.away = false
+		}
+	}
 	if a.lost.n > 0 && len(facts) > 0 { // the gap is in the journal
 		a.eng.unspool(a.id, &a.lost)
 		a.lost = lostEvents{}

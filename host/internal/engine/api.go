@@ -91,6 +91,9 @@ type Owned struct {
 	MissionID    string
 	CheckpointID string
 	State        mission.State
+	// Away: it ran when the host went away, and is not found again yet. Once it
+	// is, the journal says so, and with it the outbox.
+	Away bool
 	// True is the event that restates the mission's true state: started,
 	// hitl_required, paused, suspended or assigned.
 	True mission.WireEvent

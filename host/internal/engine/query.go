@@ -78,7 +78,7 @@ func (e *Engine) Owned() []Owned {
 		if m.Origin != mission.OriginOrchestrator || m.Terminal() || m.JournalUUID == "" {
 			continue
 		}
-		list = append(list, Owned{MissionID: m.ID, CheckpointID: m.CheckpointID, State: m.State, True: m.TrueState(e.now())})
+		list = append(list, a.owned())
 	}
 	return list
 }

@@ -68,7 +68,7 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 		g = newAgent(goneAgent(m))
 	}
 	a := e.newActor(m.ID, g)
-	a.m, a.head, a.lost, a.behind = m, r.Head, e.fromSpool(m.ID), rowEvery
+	a.m, a.head, a.lost, a.behind, a.away = m, r.Head, e.fromSpool(m.ID), rowEvery, true
 	a.used.add(a.lost.calls...)
 	a.publish()
 	if c != nil && m.Phase == mission.PhaseQueued { // of a start that was given up

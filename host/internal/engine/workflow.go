@@ -176,7 +176,7 @@ func (s flowStore) Progress(ctx context.Context, owner workflow.Owner, work func
 		if facts, err = next.GoalProgress(reported(p), p.Plan); err != nil {
 			return err
 		}
-		return a.chain(facts, &next, &head, b)
+		return a.chain(facts, nil, &next, &head, b)
 	}}
 	if err := s.e.opts.Store.Commit(ctx, b); err != nil {
 		return err

@@ -103,6 +103,7 @@ func (o *fakeOutbox) setDeaf(deaf bool) {
 
 // fakeMission is a mission of the fake engine.
 type fakeMission struct {
+	away bool // the host has not found it again yet
 	engine.Dispatch
 	state     mission.State
 	truth     mission.WireEvent
@@ -334,7 +335,7 @@ func (e *fakeEngine) Owned() (all []engine.Owned) {
 	defer e.mu.Unlock()
 	for _, id := range e.order {
 		if m := e.missions[id]; !m.state.Terminal() && m.Origin == mission.OriginOrchestrator {
-			all = append(all, engine.Owned{MissionID: id, CheckpointID: "ckpt-" + id, State: m.state, True: m.truth})
+			all = append(all, engine.Owned{MissionID: id, CheckpointID: "ckpt-" + id, State: m.state, Away: m.away, True: m.truth})
 		}
 	}
 	return all

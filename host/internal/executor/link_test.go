@@ -374,6 +374,33 @@ func TestAHostThatReturnsReconnectsItsMissionsOnce(t *testing.T) {
 	}
 }
 
+// A mission that the host has not found again is not said to run.
+func TestAMissionThatIsStillLookedForIsNotSaidToRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, orchestrator.Options{}).up()
+	for _, id := range []string{"found", "sought"} {
+		w.dispatch(id)
+		w.eng.start(id)
+		w.shows(id, "running")
+	}
+	w.empty()
+	w.eng.do("sought", func(m *fakeMission) { m.away = true })
+	w.orch.CloseSockets(1012, "service restart")
+	w.eventually("the other one is restated", func() bool {
+		return strings.HasSuffix(strings.Join(w.words("found"), " "), "mission.reconnected mission.resumed")
+	})
+	w.eng.do("sought", func(m *fakeMission) {
+		m.away = false
+		w.eng.commit(m, "mission.reconnected", "", obj{"checkpoint_id": "ckpt-1"})
+		w.eng.commit(m, "mission.resumed", mission.StateRunning, obj{"state": "running", "resumed_from": "suspended"})
+	})
+	w.eng.end("sought", 0)
+	w.shows("sought", "done")
+	if got := strings.Join(w.words("sought"), " "); got != "mission.assigned mission.started mission.reconnected mission.resumed mission.completed" {
+		t.Errorf("events: %s", got)
+	}
+}
+
 func TestAStopClosesTheSocketAndKeepsTheRegistration(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, orchestrator.Options{}).up()

@@ -56,6 +56,9 @@ func (x *Executor) reconnected(d *delivery, o engine.Owned) error {
 	if holds(pending, "mission.reconnected") {
 		return nil // the host's own restart is in the outbox, with the state after it
 	}
+	if o.Away {
+		return nil // it is looked for; the outbox will say what is found
+	}
 	if o.State != mission.StateAssigned && o.State != mission.StateSuspended {
 		if err := d.event("mission.reconnected", o.MissionID, reconnectedData{CheckpointID: o.CheckpointID}); err != nil {
 			return err
