@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -140,6 +141,7 @@ type settings struct {
 	runtime    string // lines of the command runtime's config
 	slots      int
 	plugins    string // directory of plugins; empty: the built ones
+	samePort   bool   // the REST listener has one port over restarts
 	orc        orchestrator.Options
 }
 
@@ -165,6 +167,10 @@ func newRig(t *testing.T, s settings) *rig {
 	if s.slots == 0 {
 		s.slots = 64
 	}
+	rest := "127.0.0.1:0"
+	if s.samePort {
+		rest = freePort(t)
+	}
 	if s.plugins == "" {
 		s.plugins = filepath.Join(bin, "plugins")
 	}
@@ -174,7 +180,7 @@ name     = "e2e"
 data_dir = "%[1]s/data"
 run_dir  = "%[1]s/run"
 listen {
-  rest = "127.0.0.1:0"
+  rest = "%[12]s"
   ws   = "127.0.0.1:0"
 }
 orchestrator {
@@ -222,7 +228,7 @@ operator "e2e" {
   role       = "operator"
 }
 %[9]s
-`, dir, r.orc.URL(), s.plugins, s.runtime, s.governance, s.slots, s.agent, os.Getuid(), strings.ReplaceAll(s.extra, "{{work}}", r.work), s.policy, s.headURL)
+`, dir, r.orc.URL(), s.plugins, s.runtime, s.governance, s.slots, s.agent, os.Getuid(), strings.ReplaceAll(s.extra, "{{work}}", r.work), s.policy, s.headURL, rest)
 	write(t, r.conf, text, 0o600)
 	write(t, filepath.Join(dir, "operator.token"), strings.Repeat("k3y-", 10), 0o600)
 	sock := filepath.Join(dir, "run", "airlock.sock")
@@ -234,6 +240,21 @@ operator "e2e" {
 	t.Cleanup(r.clean)
 	r.start()
 	return r
+}
+
+// freePort is an address below the ports that the kernel gives out by itself, so
+// that nobody takes it while the host is away.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no free port")
+	return ""
 }
 
 func write(t *testing.T, path, text string, mode os.FileMode) {

@@ -193,6 +193,29 @@ func TestControlRoomAsAnOperator(t *testing.T) {
 	b.says("main", "This link was used already")
 }
 
+// The host goes away in the middle: the page says so, and goes on by itself when
+// the host is back.
+func TestControlRoomWhenTheHostIsAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, settings{samePort: true})
+	r.call("POST", "/api/v1/missions", map[string]any{"mission_id": "long", "objective": "echo before; while [ ! -e go ]; do sleep 0.1; done; echo after; sleep 600"}, nil)
+	b := newBrowser(t, r.restBase())
+	b.open("#/missions/long")
+	b.says(".term", "before")
+	b.setAway(true)
+	r.end(syscall.SIGKILL)
+	b.says("#banner", "The host does not answer")
+	b.press(".missionhead", "Pause")
+	b.says(".missionhead .error", "does not answer")
+	b.shot("away")
+	r.start()
+	b.until("the bar is gone", `document.getElementById("banner").hidden`)
+	b.setAway(false)
+	write(t, filepath.Join(r.work, "go"), "", 0o600)
+	b.says(".term", "after")
+	b.until("the events went on", `[...document.querySelectorAll(".events li")].some((e) => e.dataset.kind === "reconnected")`)
+}
+
 // The terminal's own colours are those that the host resolves contrast against.
 func TestTheTerminalHasTheHostsColours(t *testing.T) {
 	t.Parallel()

@@ -32,8 +32,10 @@ type logs struct {
 
 func newLogs(dir string) *logs { return &logs{dir: dir, byID: map[string]*session.Session{}} }
 
-// open gives a session, running or ended; an unknown one is ErrNotFound.
-func (l *logs) open(sessionID string) (*session.Session, error) {
+// open gives a session, running or ended; an unknown one is ErrNotFound. lives
+// says whether a mission still has the session: after a restart a reader may
+// come before the mission has found its cell again, and must not end its log.
+func (l *logs) open(sessionID string, lives func() bool) (*session.Session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.byID[sessionID]; s != nil {
@@ -50,8 +52,10 @@ func (l *logs) open(sessionID string) (*session.Session, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	_ = s.Log.Finish() // no live mission has it
-	l.retire(sessionID)
+	if !lives() { // asked with the lock held: finished comes after the mission's end
+		_ = s.Log.Finish()
+		l.retire(sessionID)
+	}
 	return s, nil
 }
 

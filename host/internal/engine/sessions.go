@@ -6,12 +6,26 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/session"
 )
 
 // Session finds a session, running or ended; ErrNotFound when there is none.
 func (e *Engine) Session(_ context.Context, sessionID string) (*session.Session, error) {
-	return e.logs.open(sessionID)
+	return e.logs.open(sessionID, func() bool { return e.sessionLives(sessionID) })
+}
+
+// sessionLives says that a mission goes on with the session, or will when it has
+// found its cell again.
+func (e *Engine) sessionLives(sessionID string) bool {
+	e.mu.RLock()
+	a := e.bySess[sessionID]
+	e.mu.RUnlock()
+	if a == nil {
+		return false
+	}
+	m := a.state()
+	return m.SessionID == sessionID && !m.Terminal() && m.Phase != mission.PhaseBetween
 }
 
 // hashed is how an id becomes part of a file's name.
