@@ -53,7 +53,7 @@ func locate(dir string, spec config.Instance) (Found, *Fault) {
 	if _, err := os.Stat(f.Path); err != nil {
 		if os.IsNotExist(err) {
 			return f, faultf(NotFound, "there is no executable %s in %s", file, dir).
-				advise("install the plugin, or correct plugins.dir")
+				advise("install the package %s, or the plugin's executable by hand, or correct plugins.dir", file)
 		}
 		return f, faultf(NotFound, "%v", err)
 	}

@@ -27,7 +27,7 @@ func TestEveryBadPluginHasItsOwnMessage(t *testing.T) {
 		reason  string // a regular expression for all of it
 	}{
 		"missing": {"absent", func(*rig) {}, NotFound,
-			`there is no executable airlock-isolation-absent in <DIR>: install the plugin, or correct plugins\.dir`},
+			`there is no executable airlock-isolation-absent in <DIR>: install the package airlock-isolation-absent, or the plugin's executable by hand, or correct plugins\.dir`},
 		"path traversal": {"a/../../b", func(*rig) {}, NotFound,
 			`"a/\.\./\.\./b" is no plugin name: use lower-case letters, digits, - and _`},
 		"not executable": {"plain", func(r *rig) { r.write("airlock-isolation-plain", []byte("\x7fELF"), 0o644) }, NotExecutable,

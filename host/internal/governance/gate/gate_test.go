@@ -24,7 +24,7 @@ func load(t testing.TB, body string) config.Governance {
 	}
 	cfg, diags := config.Parse([]config.Source{{Name: "t.hcl", Bytes: []byte("name = \"t\"\ngovernance {\n" + text + "\n}\n")}}, config.Options{})
 	if diags.HasErrors() {
-		t.Fatalf("%s\n%v", text, diags)
+		t.Fatalf("%s\n%v", text, diags.Errs())
 	}
 	return cfg.Governance
 }
