@@ -30,10 +30,6 @@ func TestQuarantine(t *testing.T) {
 			add:   "agent \"bad\" {\n  isolation = isolation.host-supervisor.host\n  runtime = runtime.command.shell\n  resources {\n    memory = 5\n  }\n}\n",
 			agent: "bad", reason: "a size needs a unit",
 		},
-		"rule that is not enforced": {
-			add:   "agent \"bad\" {\n  isolation = isolation.host-supervisor.host\n  runtime = runtime.command.shell\n  checkpoint = \"on-suspend\"\n}\n",
-			agent: "bad", reason: "not enforced by this version",
-		},
 		"bad name": {
 			add:   "agent \"" + strings.Repeat("x", 300) + "\" {\n  isolation = isolation.host-supervisor.host\n  runtime = runtime.command.shell\n}\n",
 			agent: strings.Repeat("x", 300), reason: "cannot be the name",

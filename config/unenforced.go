@@ -19,8 +19,6 @@ type unenforcedRow struct {
 // unenforcedRows is the one list; whoever builds a part deletes its row.
 func unenforcedRows() []unenforcedRow {
 	return []unenforcedRow{
-		{"agent", "checkpoint", "on-suspend", "cells are not checkpointed; they stay alive over a planned restart"},
-		{"orchestrator", "sandbox_hitl", "", "answers need an operator's token"},
 		{"retention", "", "", "nothing is archived or removed"},
 	}
 }

@@ -109,6 +109,14 @@ func (s *Server) byToken(table *Operators, r *http.Request, token string) (*Oper
 	return nil, s.denied(r, "the token is not that of an operator")
 }
 
+// openTo says that a request shows no credential at all and that open routes take
+// such ones.
+func (s *Server) openTo(r *http.Request) bool {
+	_, has := bearer(r)
+	_, local := r.Context().Value(peerKey{}).(peer)
+	return s.opts.OpenAnswers != "" && !has && !local
+}
+
 // denied counts a wrong credential.
 func (s *Server) denied(r *http.Request, text string) *problem {
 	s.metrics.denied()

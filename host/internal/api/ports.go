@@ -174,6 +174,12 @@ type Options struct {
 	Register    prometheus.Registerer
 	MetricsOpen bool
 
+	// OpenAnswers is the actor of answers that come without a credential, as the
+	// orchestrator's older sandbox link sends them (orchestrator {
+	// sandbox_hitl = true }). They count for questions of its own missions, never
+	// for approvals. Empty: refused.
+	OpenAnswers string
+
 	// Drain stops taking missions and waits for those that run, at most until
 	// the deadline (0: no wait). Reload reads the configuration again and
 	// answers what could be applied. nil: this host cannot.

@@ -23,6 +23,9 @@ type Route struct {
 	Needs  Credential
 	// Scope is what a task token must be good for.
 	Scope string
+	// Open routes take a request without any credential too, where
+	// Options.OpenAnswers says so; the handler then gets no operator.
+	Open bool
 	// Stream says that the answer may go on for ever.
 	Stream bool
 	handle handler
@@ -58,7 +61,7 @@ func (s *Server) Routes() []Route {
 		{Method: get, Path: "/api/v1/config", Needs: NeedHost, handle: s.showConfig},
 
 		{Method: get, Path: "/api/v1/hitl", Needs: NeedViewer, handle: s.listQuestions},
-		{Method: post, Path: "/api/v1/hitl/{id}/respond", Needs: NeedOperator, handle: s.answerQuestion},
+		{Method: post, Path: "/api/v1/hitl/{id}/respond", Needs: NeedOperator, Open: true, handle: s.answerQuestion},
 
 		{Method: get, Path: "/api/v1/sessions/{id}/log", Needs: NeedViewer, Stream: true, handle: s.sessionLog},
 		{Method: get, Path: "/api/v1/sessions/{id}/screen", Needs: NeedViewer, Stream: true, handle: s.sessionScreen},
@@ -160,7 +163,7 @@ func (s *Server) serve(rt Route) http.HandlerFunc {
 				}
 			}
 			var op *Operator
-			if needsOperator {
+			if needsOperator && !(rt.Open && s.openTo(r)) {
 				var err error
 				if op, err = s.who(r); err != nil {
 					return err

@@ -10,6 +10,8 @@ import (
 
 	"github.com/airlock-host/airlock/host/internal/api"
 	"github.com/airlock-host/airlock/host/internal/api/apitest"
+	"github.com/airlock-host/airlock/host/internal/engine"
+	"github.com/airlock-host/airlock/host/internal/mission"
 )
 
 // bodies make requests that a handler takes, where it wants a body.
@@ -140,6 +142,36 @@ func TestAuthMatrixOverEveryRoute(t *testing.T) {
 				t.Errorf("the table has a credential that this test does not know: %d", rt.Needs)
 			}
 		})
+	}
+}
+
+// With sandbox_hitl the older link's answers count without a credential: for
+// questions of the orchestrator's missions, and for nothing else.
+func TestAnswersWithoutACredential(t *testing.T) {
+	t.Parallel()
+	h := apitest.New(t, func(o *api.Options) { o.OpenAnswers = "orchestrator" })
+	h.Mission(t, "m1", "agent-01")
+	for id, origin := range map[string]mission.Origin{"wired": mission.OriginOrchestrator, "local": mission.OriginLocal} {
+		if _, err := h.Engine.Accept(t.Context(), engine.Dispatch{MissionID: id, Origin: origin, Objective: "x", AgentID: "agent-01"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Engine.Ask(id, "q-"+id, "sure?"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer := func(token, hitl string, want int) {
+		t.Helper()
+		call(t, h, token, "POST", "/api/v1/hitl/"+hitl+"/respond", `{"text":"yes"}`).want(t, want)
+	}
+	answer("", "q-local", http.StatusNotFound)
+	answer("", "nothing", http.StatusNotFound)
+	answer(strings.Repeat("x", 32), "q-wired", http.StatusUnauthorized)
+	answer(apitest.VicToken, "q-wired", http.StatusForbidden)
+	answer("", "q-wired", http.StatusNoContent)
+	for _, rt := range h.Server.Routes() {
+		if rt.Needs == api.NeedViewer || rt.Needs == api.NeedHost || rt.Needs == api.NeedOperator && !rt.Open {
+			call(t, h, "", rt.Method, target(rt, "m1"), bodies[rt.Method+" "+rt.Path]).want(t, http.StatusUnauthorized)
+		}
 	}
 }
 

@@ -83,6 +83,12 @@ func (s *Server) answerQuestion(w http.ResponseWriter, r *http.Request, op *Oper
 		return err
 	}
 	id := r.PathValue("id")
+	if op == nil {
+		if !s.asksOrchestrator(r.Context(), id) {
+			return refuse(http.StatusNotFound, "not found")
+		}
+		op = &Operator{Name: s.opts.OpenAnswers, Role: RoleOperator}
+	}
 	if op.Restricted() {
 		mine := false
 		for _, q := range s.questions(r.Context(), op) {
@@ -103,4 +109,16 @@ func (s *Server) answerQuestion(w http.ResponseWriter, r *http.Request, op *Oper
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// asksOrchestrator says that an open question is one of a mission that came from
+// the orchestrator. Approvals are none: whoever gives no name gives no leave.
+func (s *Server) asksOrchestrator(ctx context.Context, hitlID string) bool {
+	for _, q := range s.opts.Engine.Questions() {
+		if q.HITLID == hitlID && q.Source != mission.SourceApproval {
+			v, err := s.opts.Engine.Mission(ctx, q.MissionID)
+			return err == nil && v.Origin == mission.OriginOrchestrator
+		}
+	}
+	return false
 }

@@ -25,6 +25,9 @@ const (
 	StateWarm     = "warm"     // ready and unbound
 	StateBound    = "bound"    // the session of a mission may have been started in it
 	StateParked   = "parked"   // ended at the driver; its volumes wait for the next session of the mission
+	StateSaving   = "saving"   // bound, and the driver was asked for a checkpoint
+	StateSaved    = "saved"    // the cell is a checkpoint
+	StateLoading  = "loading"  // the driver was asked to restore the checkpoint
 	StateEnding   = "ending"   // to be destroyed
 )
 
@@ -71,6 +74,9 @@ type details struct {
 	// FileDirs are the directories in which files of root are placed.
 	FileDirs []string `json:"file_dirs,omitempty"`
 	Plan     []byte   `json:"plan,omitempty"` // pluginv1.LaunchPlan of the session, without secrets
+	// Checkpoint is what the cell is, in the states saved and loading
+	// (pluginv1.CellCheckpoint), or shall be (its id only).
+	Checkpoint []byte `json:"checkpoint,omitempty"`
 	// Worked: a session of the mission has run in it, so there may be files to
 	// collect.
 	Worked bool `json:"worked,omitempty"`

@@ -140,27 +140,46 @@ func (m *Manager) Create(ctx context.Context, c *Cell) error {
 	if err != nil {
 		return err
 	}
-	req := &pluginv1.CreateRequest{Spec: &pluginv1.CellSpec{
+	req := &pluginv1.CreateRequest{Spec: m.cellSpec(c, volumes)}
+	return m.insist(ctx, "create a cell with "+c.Instance, c, func(driver pluginv1.IsolationClient) error {
+		resp, err := driver.Create(ctx, req)
+		if err != nil {
+			return err
+		}
+		if err := c.took(resp.GetCell()); err != nil {
+			return err
+		}
+		return m.ownVolumes(c)
+	})
+}
+
+// cellSpec is what a driver is asked for.
+func (m *Manager) cellSpec(c *Cell, volumes []*pluginv1.Volume) *pluginv1.CellSpec {
+	return &pluginv1.CellSpec{
 		CellId: c.ID, Incarnation: c.Incarnation, HostId: m.opts.HostID,
 		Labels:      map[string]string{"airlock.agent": c.Spec.Agent},
-		AgentBinary: m.agentBin, AgentSha256: m.agentSHA,
+		AgentBinary: m.agentFile(c.AgentSHA), AgentSha256: c.AgentSHA,
 		LinkDir: c.LinkDir, LinkSecret: c.Secret,
 		Resources: &pluginv1.Resources{Cpu: c.Spec.CPU, MemoryBytes: c.Spec.MemoryBytes, Pids: c.Spec.Pids, DiskBytes: c.Spec.DiskBytes},
 		Network:   &pluginv1.Network{Mode: networkMode(c.Spec.Network)},
 		Uid:       c.UID, Gid: c.UID, Volumes: volumes, FileDirs: c.FileDirs,
-	}}
+	}
+}
+
+// agentFile is where the cell agent of a digest lies.
+func (m *Manager) agentFile(sha string) string { return filepath.Join(filepath.Dir(m.agentBin), sha) }
+
+// insist asks a driver again while its process is gone, until ctx ends.
+func (m *Manager) insist(ctx context.Context, what string, c *Cell, ask func(pluginv1.IsolationClient) error) error {
 	for {
 		driver, err := m.opts.Drivers.Isolation(c.Instance)
 		if err == nil {
-			var resp *pluginv1.CreateResponse
-			if resp, err = driver.Create(ctx, req); err == nil {
-				if err := c.took(resp.GetCell()); err != nil {
-					return err
-				}
-				return m.ownVolumes(c)
-			}
+			err = ask(driver)
 		}
-		failed := fmt.Errorf("create a cell with %s: %w", c.Instance, err)
+		if err == nil {
+			return nil
+		}
+		failed := fmt.Errorf("%s: %w", what, err)
 		if !Retryable(err) {
 			return failed
 		}

@@ -276,10 +276,12 @@ func (h *host) suspend() error {
 		h.endMissions()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
-	defer cancel()
 	if err := h.engine.Suspend(ctx); err != nil {
 		h.log.Error("not every mission could be suspended; they are taken up at the next start as after a crash", "error", err)
 	}
+	cancel()
+	ctx, cancel = context.WithTimeout(context.Background(), flushTimeout) // writing cells to disk takes longer
+	defer cancel()
 	if err := h.exec.Flush(ctx); err != nil {
 		h.log.Warn("some events could not be delivered; they are sent at the next start", "error", err)
 	}
@@ -304,6 +306,9 @@ func (h *host) newAPI(l *listeners) (*api.Server, error) {
 		Dispatch: handler(h.exec.Dispatch), MetricsOpen: h.cfg.Telemetry.MetricsOpen,
 		MCP:   h.mcp.HTTP(),
 		Drain: h.drain, Config: h.showConfig, RESTBase: l.restBase(h.cfg.Listen.Advertise),
+	}
+	if o := h.cfg.Orchestrator; o != nil && o.Sandbox && o.SandboxHITL {
+		opts.OpenAnswers = o.Actor
 	}
 	if h.opts.Load != nil {
 		opts.Reload = func(ctx context.Context) (any, error) { return h.reload(ctx) }

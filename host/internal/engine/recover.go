@@ -283,6 +283,10 @@ func (e *Engine) rejoin(ctx context.Context, a *actor, c *cells.Cell) (*liveSess
 	if c == nil {
 		return nil, fmt.Errorf("%w: the store has no cell for it", errGone)
 	}
+	c, err := e.load(ctx, a, c)
+	if err != nil {
+		return nil, err
+	}
 	st, gone, err := e.findCell(ctx, a, c)
 	if err != nil {
 		return nil, err

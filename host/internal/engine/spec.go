@@ -26,6 +26,9 @@ type spec struct {
 	MaxTokens       int64         `json:"max_tokens,omitempty"`
 	Gateways        []string      `json:"gateways,omitempty"` // names
 	Allow           []string      `json:"allow,omitempty"`    // of network mode gateway
+	// Save: the cell is written to disk when the host is stopped, where the driver
+	// can (checkpoint = "on-suspend").
+	Save bool `json:"save,omitempty"`
 }
 
 func specOf(cfg config.Agent) spec {
@@ -37,6 +40,7 @@ func specOf(cfg config.Agent) spec {
 		Wall: cfg.Budget.Wall, Idle: cfg.Budget.Idle, QuestionTimeout: cfg.ApprovalTimeout,
 		Revokers: cfg.Revokers, Hold: cfg.ApprovalHold, MaxCostMicro: cfg.Budget.MaxCostMicroUSD, MaxTokens: cfg.Budget.MaxTokens,
 		Gateways: gatewayNames(cfg.Gateways), Allow: cfg.Network.Allow,
+		Save: cfg.Checkpoint == "on-suspend",
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/airlock-host/airlock/config"
 	"github.com/airlock-host/airlock/host/internal/mission"
+	"github.com/airlock-host/airlock/host/internal/store"
 )
 
 // suspendReason is the seed's word for a planned shutdown.
@@ -22,7 +23,8 @@ func (e *Engine) Drain() {
 
 // Suspend is the planned shutdown: no new missions, every goroutine lets go of
 // its mission, and each mission that has not ended says that it is suspended.
-// The cells stay alive. Close must follow.
+// Cells stay alive but for those that are written to disk, see save. Close must
+// follow.
 func (e *Engine) Suspend(ctx context.Context) error {
 	e.Drain()
 	e.end()
@@ -39,6 +41,8 @@ func (e *Engine) Suspend(ctx context.Context) error {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
+			id := "ckpt-" + newUUID()
+			saved := e.save(ctx, a, id)
 			err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
 				if m.Terminal() {
 					return nil, nil
@@ -52,11 +56,16 @@ func (e *Engine) Suspend(ctx context.Context) error {
 					for _, f := range facts {
 						queued.Apply(f, e.now())
 					}
-					more, err := queued.Suspend("ckpt-"+newUUID(), suspendReason)
+					more, err := queued.Suspend(id, suspendReason)
 					return append(facts, more...), err
 				}
-				return m.Suspend("ckpt-"+newUUID(), suspendReason)
-			}, nil)
+				return m.Suspend(id, suspendReason)
+			}, func(_ *mission.Mission, b *store.Batch) error {
+				if saved == nil {
+					return nil
+				}
+				return putCell(b, saved)
+			})
 			if err != nil {
 				mu.Lock()
 				errs = append(errs, err)
@@ -64,8 +73,8 @@ func (e *Engine) Suspend(ctx context.Context) error {
 			}
 		}()
 	}
-	wg.Wait()
 	e.endWarm(ctx)
+	wg.Wait()
 	return errors.Join(errs...)
 }
 

@@ -68,7 +68,8 @@ type IsolationClient interface {
 	// Destroy removes a cell and every trace of it. It refuses a running cell
 	// with FailedPrecondition unless force is set. It works from the ref alone,
 	// for a cell that this process has never heard of. Idempotent: a cell that
-	// is gone is a success.
+	// is gone is a success. With force, checkpoints of the cell that nothing was
+	// restored from go too; without, they stay.
 	Destroy(ctx context.Context, in *DestroyRequest, opts ...grpc.CallOption) (*DestroyResponse, error)
 	// Inspect says how a cell is, from the platform's own facts and not from
 	// memory. NotFound = no trace of it.
@@ -252,7 +253,8 @@ type IsolationServer interface {
 	// Destroy removes a cell and every trace of it. It refuses a running cell
 	// with FailedPrecondition unless force is set. It works from the ref alone,
 	// for a cell that this process has never heard of. Idempotent: a cell that
-	// is gone is a success.
+	// is gone is a success. With force, checkpoints of the cell that nothing was
+	// restored from go too; without, they stay.
 	Destroy(context.Context, *DestroyRequest) (*DestroyResponse, error)
 	// Inspect says how a cell is, from the platform's own facts and not from
 	// memory. NotFound = no trace of it.

@@ -47,10 +47,17 @@ func (d *Driver) Checkpoint(ctx context.Context, req *pluginv1.CheckpointRequest
 		return nil, err
 	}
 	state, err := d.state(ctx, in, r)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case state == pluginv1.CellState_CELL_STATE_EXITED || !r.Ready:
+	}
+	if p, err := in.readPoint(id, wholeFile); err == nil && p.CellID == r.CellID { // only its end was interrupted
+		defer d.announce(r.key())()
+		if err := d.endAs(ctx, in, r, p); err != nil {
+			return nil, err
+		}
+		return p.response(), nil
+	}
+	if state == pluginv1.CellState_CELL_STATE_EXITED || !r.Ready {
 		return nil, plugin.FailedPrecondition("cell %s does not run", r.CellID)
 	}
 	p := &point{
@@ -60,7 +67,9 @@ func (d *Driver) Checkpoint(ctx context.Context, req *pluginv1.CheckpointRequest
 	done := d.announce(r.key())
 	defer done()
 	if err := d.write(ctx, in, r, p, state == pluginv1.CellState_CELL_STATE_PAUSED); err != nil {
-		_ = os.RemoveAll(p.dir)
+		if _, whole := in.readPoint(id, wholeFile); whole != nil { // else the same call again ends what this one has begun
+			_ = os.RemoveAll(p.dir)
+		}
 		return nil, err
 	}
 	return p.response(), nil
@@ -73,8 +82,7 @@ func (p *point) response() *pluginv1.CheckpointResponse {
 // write makes the checkpoint. Up to the moment when the VM's state is on disk
 // whole, a failure lets the cell go on.
 func (d *Driver) write(ctx context.Context, in *instance, r *record, p *point, paused bool) (err error) {
-	_ = os.RemoveAll(p.dir) // of a try that was interrupted
-	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+	if err := p.begin(); err != nil {
 		return plugin.Unavailable("checkpoint: %v", err)
 	}
 	q, err := in.qmp(ctx, r.CellID)
@@ -109,14 +117,19 @@ func (d *Driver) write(ctx context.Context, in *instance, r *record, p *point, p
 			return plugin.Unavailable("checkpoint: %v", err)
 		}
 	}
+	if err := p.whole(); err != nil {
+		return plugin.Unavailable("checkpoint: %v", err)
+	}
+	return d.endAs(ctx, in, r, p)
+}
+
+// endAs ends the VM of a checkpoint that is whole.
+func (d *Driver) endAs(ctx context.Context, in *instance, r *record, p *point) error {
 	if _, err := d.end(ctx, r); err != nil {
 		return err
 	}
 	d.writeEndAs(in, r.key(), "written to checkpoint "+p.ID)
-	if err := os.Rename(in.upper(r.CellID), filepath.Join(p.dir, upperName)); err != nil {
-		return plugin.Unavailable("checkpoint: %v", err)
-	}
-	if err := p.save(); err != nil {
+	if err := p.finish(in); err != nil {
 		return plugin.Unavailable("checkpoint: %v", err)
 	}
 	return nil

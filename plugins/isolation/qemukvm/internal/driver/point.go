@@ -18,8 +18,10 @@ import (
 
 // Names in a checkpoint's directory.
 const (
-	pointFile = "checkpoint.json"
-	stateFile = "state"
+	pointFile  = "checkpoint.json"
+	wholeFile  = "whole.json" // the manifest of one whose VM may not have ended yet
+	pointOwner = "cell"       // whose checkpoint it is, from the first moment on
+	stateFile  = "state"
 )
 
 // point is a checkpoint: a directory with the state of a VM, its own disk, and
@@ -58,8 +60,12 @@ func (in *instance) pointDir(id string) string {
 
 // loadPoint finds a checkpoint. NotFound = there is none, or it was used.
 func (in *instance) loadPoint(id string) (*point, error) {
+	return in.readPoint(id, pointFile)
+}
+
+func (in *instance) readPoint(id, manifest string) (*point, error) {
 	p := &point{dir: in.pointDir(id)}
-	b, err := os.ReadFile(filepath.Join(p.dir, pointFile))
+	b, err := os.ReadFile(filepath.Join(p.dir, manifest))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, plugin.NotFound("no checkpoint %q, or it was restored already", id)
 	}
@@ -72,9 +78,47 @@ func (in *instance) loadPoint(id string) (*point, error) {
 	return p, nil
 }
 
-// save writes the manifest: from then on the checkpoint is one.
-func (p *point) save() error {
-	return writeWhole(filepath.Join(p.dir, pointFile), 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(p) })
+// begin makes an empty checkpoint; whatever a try before has left goes.
+func (p *point) begin() error {
+	_ = os.RemoveAll(p.dir)
+	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(p.dir, pointOwner), []byte(p.CellID), 0o600)
+}
+
+// whole says that the VM's state is on disk: it may end now, and finish can be
+// done later.
+func (p *point) whole() error {
+	return writeWhole(filepath.Join(p.dir, wholeFile), 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(p) })
+}
+
+// finish takes the disk of a VM that has ended and puts the manifest in its
+// place: from then on the checkpoint is one.
+func (p *point) finish(in *instance) error {
+	err := os.Rename(in.upper(p.CellID), filepath.Join(p.dir, upperName))
+	if errors.Is(err, os.ErrNotExist) { // a finish that was interrupted had it
+		_, err = os.Stat(filepath.Join(p.dir, upperName))
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(p.dir, wholeFile), filepath.Join(p.dir, pointFile))
+}
+
+// forgetPoints deletes the checkpoints of a cell that is destroyed for good.
+func (in *instance) forgetPoints(cell string) error {
+	dirs, err := os.ReadDir(in.pointsDir())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, d := range dirs {
+		dir := filepath.Join(in.pointsDir(), d.Name())
+		if owner, rerr := os.ReadFile(filepath.Join(dir, pointOwner)); rerr == nil && string(owner) == cell {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return err
 }
 
 // fits refuses a cell that is not made like the one that was saved.

@@ -196,6 +196,11 @@ func (d *Driver) Destroy(ctx context.Context, req *pluginv1.DestroyRequest) (*pl
 		return nil, err
 	}
 	defer release()
+	if req.GetForce() {
+		if err := in.forgetPoints(ref.GetCellId()); err != nil {
+			return nil, plugin.Unavailable("remove the checkpoints of cell %s: %v", ref.GetCellId(), err)
+		}
+	}
 	r, err := d.find(in, ref, false)
 	if isNotFound(err) {
 		return &pluginv1.DestroyResponse{}, nil
