@@ -11,7 +11,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// interval is how often the file is written at most.
+// interval is how long the file may be behind, and how often it is written at
+// most.
 const interval = 200 * time.Millisecond
 
 // Mirror writes missions.json. Put and Drop only note what changed; one
@@ -94,25 +95,31 @@ func (m *Mirror) changed() {
 	}
 }
 
+// run writes behind a change, not at it: what changes a mission waits for the
+// same disk.
 func (m *Mirror) run() {
 	defer close(m.done)
-	pause := time.NewTimer(0)
+	pause := time.NewTimer(interval)
 	defer pause.Stop()
 	for {
 		select {
 		case <-m.stop:
 			m.writeIfDirty()
 			return
-		case <-pause.C:
-		}
-		select {
-		case <-m.stop:
-			m.writeIfDirty()
-			return
 		case <-m.dirty:
-			m.write()
 		}
 		pause.Reset(interval)
+		select {
+		case <-m.stop:
+			m.write()
+			return
+		case <-pause.C:
+		}
+		select { // what came meanwhile is written with it
+		case <-m.dirty:
+		default:
+		}
+		m.write()
 	}
 }
 
