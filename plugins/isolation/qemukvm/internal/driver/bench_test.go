@@ -71,7 +71,9 @@ func restore(b *testing.B, r *rig, id string) time.Duration {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r.destroy(id)
+	if _, err := r.client.Destroy(r.ctx(), &pluginv1.DestroyRequest{Ref: v.cell.GetRef()}); err != nil { // with force the checkpoint would go
+		b.Fatal(err)
+	}
 	v.spec.Incarnation, v.spec.LinkSecret = 2, bytes.Repeat([]byte("n"), secretSize)
 	begun := time.Now()
 	restored, err := r.client.Restore(r.ctx(), &pluginv1.RestoreRequest{Spec: v.spec, Checkpoint: got.GetCheckpoint()})

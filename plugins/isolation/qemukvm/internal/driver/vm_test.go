@@ -221,7 +221,13 @@ func TestACheckpointKeepsWhatRuns(t *testing.T) {
 	if entries, _ := os.ReadDir(filepath.Join(r.state(), "checkpoints")); len(entries) > 0 {
 		t.Errorf("of the checkpoint is left %v", entries)
 	}
-	r.destroy("point")
+	if _, err := r.client.Checkpoint(r.ctx(), &pluginv1.CheckpointRequest{Ref: v.cell.GetRef(), CheckpointId: "2"}); err != nil {
+		t.Fatal(err)
+	}
+	r.destroy("point") // for good
+	if entries, _ := os.ReadDir(filepath.Join(r.state(), "checkpoints")); len(entries) > 0 {
+		t.Errorf("of the checkpoint of a cell that was destroyed is left %v", entries)
+	}
 }
 
 // Two cells that begin with one template share neither numbers nor names.
