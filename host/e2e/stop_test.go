@@ -234,6 +234,23 @@ func TestAMissionsAccessIsRevokedHoweverItEnds(t *testing.T) {
 	if receipt["access_revocation"] != "acknowledged" || !i.denies("stops") {
 		t.Errorf("receipt %v", receipt)
 	}
+	// An issuer that is down at the stop is asked again by the next one, and the
+	// receipt says what it has said since.
+	i.set(`{"revoked": false}`)
+	r.dispatch("late", "sleep 1000")
+	r.sees("late", "mission.started")
+	if _, receipt := r.send("/tasks/late/control?wait=30", map[string]any{"action": "stop"}); receipt["access_revocation"] != "partial_failure" {
+		t.Errorf("receipt %v", receipt)
+	}
+	i.set("")
+	r.until("the second stop is acknowledged", func() bool {
+		_, receipt := r.send("/tasks/late/control?wait=30", map[string]any{"action": "stop"})
+		return receipt["access_revocation"] == "acknowledged"
+	})
+	var last map[string]any
+	if r.call(http.MethodGet, "/tasks/late/stops/latest", nil, &last); last["access_revocation"] != "acknowledged" || last["isolation"] == nil {
+		t.Errorf("the receipt is %v", last)
+	}
 	gate := make(chan struct{})
 	i.mu.Lock()
 	i.block = gate

@@ -31,6 +31,9 @@ type Engine interface {
 	Stopping(missionID string) (mission.Stop, time.Time, bool)
 	// Climbing are the rungs that a stop under way has come to; it never waits.
 	Climbing(missionID, stopID string) []engine.Rung
+	// AskIssuers has the issuers that have not acknowledged asked at once, and
+	// returns after their next answers or with ctx.
+	AskIssuers(ctx context.Context, taskID string)
 	Abort(ctx context.Context, missionID, actor, by, reason string) error
 	// AbortForGood is Abort after which a harness task cannot be restarted.
 	AbortForGood(ctx context.Context, missionID, actor, by, reason string) error

@@ -31,6 +31,8 @@ type stopFound struct {
 	taskID, id string
 	// since: receipts up to this sequence are those of earlier calls.
 	since uint64
+	// past: a restart behind a stop does not make its receipt go away.
+	past  bool
 	latch *receipt
 	final map[string]any
 	older map[string]any
@@ -117,7 +119,7 @@ func (f *stopFound) take(ev *journal.Event) {
 	case journal.Restarted:
 		// A stop before this call is over; this call's own receipt stays what it is,
 		// whoever restarts the task behind it.
-		if f.id == "" && (f.since == 0 || ev.Sequence <= f.since) {
+		if f.id == "" && !f.past && (f.since == 0 || ev.Sequence <= f.since) {
 			f.latch, f.final, f.older = nil, nil, nil
 		}
 		return

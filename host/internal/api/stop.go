@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"time"
 
@@ -47,7 +48,11 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request, op *Operator, reas
 	}
 	began := s.now().UTC()
 	provisional := receipt{TaskID: id, Effective: &began, Running: []any{}, Cancelled: []any{}, Issuers: map[string]any{}, Rungs: []engine.Rung{}}
-	if v.State != mission.StateAborted {
+	if v.State == mission.StateAborted {
+		ctx, cancel := context.WithTimeout(r.Context(), wait)
+		s.opts.Engine.AskIssuers(ctx, id) // those that have not acknowledged
+		cancel()
+	} else {
 		ctx, cancel := context.WithTimeout(r.Context(), max(wait, latchWait))
 		defer cancel()
 		err := s.opts.Engine.Abort(ctx, id, op.Name, byOperator, reason)
@@ -78,8 +83,13 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request, op *Operator, reas
 		}
 		got = provisional
 	}
-	if r, ok := got.(*receipt); ok {
-		r.climb(s.opts.Engine)
+	switch got := got.(type) {
+	case *receipt:
+		got.climb(s.opts.Engine)
+	case map[string]any:
+		if v.State == mission.StateAborted {
+			s.answered(r.Context(), got)
+		}
 	}
 	return writeJSON(w, http.StatusOK, got)
 }
@@ -100,13 +110,14 @@ func (s *Server) showStop(w http.ResponseWriter, r *http.Request, op *Operator) 
 	}
 	found := stopFound{taskID: v.TaskID, id: r.PathValue("stop")}
 	if found.id == "latest" {
-		found.id = ""
+		found.id, found.past = "", true
 	}
 	if err := found.look(r.Context(), s.opts.Events); err != nil {
 		return err
 	}
 	switch {
 	case found.final != nil:
+		s.answered(r.Context(), found.final)
 		return writeJSON(w, http.StatusOK, found.final)
 	case found.latch != nil:
 		found.latch.climb(s.opts.Engine)
@@ -119,4 +130,30 @@ func (s *Server) showStop(w http.ResponseWriter, r *http.Request, op *Operator) 
 	default:
 		return engine.ErrNotFound
 	}
+}
+
+// answered puts into a final receipt what issuers have said since: it was
+// written when the ladder was through, and whoever had not acknowledged by then
+// goes on being asked. Each answer is in the journal as a revocation_result.
+func (s *Server) answered(ctx context.Context, final map[string]any) {
+	taskID, _ := final["task_id"].(string)
+	st, err := s.opts.Engine.TaskStatus(ctx, taskID)
+	if err != nil || st.Revocation.StopID == "" || st.Revocation.StopID != final["stop_id"] || len(st.Revocation.Issuers) == 0 {
+		return
+	}
+	issuers, said := map[string]any{}, map[string]any{}
+	if was, ok := final["issuers"].(map[string]any); ok {
+		maps.Copy(issuers, was)
+	}
+	all := governance.Acknowledged
+	for ref, res := range st.Revocation.Issuers {
+		said[ref] = map[string]any{"result": res.Result, "detail": res.Detail, "evidence": res.Evidence, "attempts": res.Attempts, "at": res.At}
+	}
+	maps.Copy(issuers, said)
+	for ref := range issuers {
+		if r, ok := st.Revocation.Issuers[ref]; !ok || r.Result != governance.Acknowledged {
+			all = "partial_failure"
+		}
+	}
+	final["issuers"], final["access_revocation"] = issuers, all
 }

@@ -41,7 +41,7 @@ func (a *app) actionCommand(action, short string) *cobra.Command {
 	asJSON := jsonFlag(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the journal")
 	if action == "stop" {
-		cmd.Flags().DurationVar(&wait, "wait", time.Second, "how long to wait for the final receipt, at most 1m")
+		cmd.Flags().DurationVar(&wait, "wait", 20*time.Second, "how long to wait for the final receipt, at most 1m")
 	}
 	if action == "pause" {
 		cmd.Flags().BoolVar(&keep, "no-freeze", false, "close the gate only: the agent goes on thinking, and no call of it is dispatched")
@@ -72,7 +72,7 @@ func (a *app) actionCommand(action, short string) *cobra.Command {
 			return named(err, "task", task)
 		}
 		if action == "stop" {
-			return showReceipt(cmd.OutOrStdout(), text, task, *asJSON)
+			return showReceipt(cmd.OutOrStdout(), text, task, *asJSON, wait > 0)
 		}
 		if *asJSON {
 			return showJSON(cmd.OutOrStdout(), text)
@@ -89,9 +89,35 @@ func (a *app) actionCommand(action, short string) *cobra.Command {
 	return cmd
 }
 
+// issuers are those of a task, with what each has said of the access that it
+// gave.
+type issuers map[string]struct {
+	Result   string `json:"result"`
+	Detail   string `json:"detail"`
+	Attempts int    `json:"attempts"`
+}
+
+// with names those that gave one result.
+func (i issuers) with(result string) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(i)) {
+		if i[name].Result == result {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (i issuers) line(name string) string {
+	text := strings.TrimSpace(name + " " + i[name].Result + " " + i[name].Detail)
+	if n := i[name].Attempts; n > 1 {
+		text += fmt.Sprintf(" (%d attempts)", n)
+	}
+	return text
+}
+
 // showReceipt words a stop receipt; it never says more than the receipt does. A
 // stop that left access behind is a failure, though the task is stopped.
-func showReceipt(w io.Writer, text []byte, task string, asJSON bool) error {
+func showReceipt(w io.Writer, text []byte, task string, asJSON, waited bool) error {
 	var r struct {
 		StopID  string  `json:"stop_id"`
 		Final   bool    `json:"final"`
@@ -99,10 +125,7 @@ func showReceipt(w io.Writer, text []byte, task string, asJSON bool) error {
 		At      string  `json:"effective_at"`
 		Audit   *string `json:"audit_error"`
 		Running []any   `json:"running"`
-		Issuers map[string]struct {
-			Result string `json:"result"`
-			Detail string `json:"detail"`
-		} `json:"issuers"`
+		Issuers issuers `json:"issuers"`
 		Isolation struct {
 			Driver string `json:"driver"`
 			Result string `json:"result"`
@@ -113,7 +136,13 @@ func showReceipt(w io.Writer, text []byte, task string, asJSON bool) error {
 		return err
 	}
 	var failed error
-	if r.Access == "partial_failure" {
+	onlyWaived := len(r.Issuers.with("waived")) > 0 && len(r.Issuers.with("waived"))+len(r.Issuers.with("acknowledged")) == len(r.Issuers)
+	switch {
+	case !r.Final && !waited: // nobody asked for more than the latch
+	case !r.Final:
+		failed = failf(ExitTimedOut, "%s runs nothing new, but the stop is still under way; airlock control stop %s waits for its receipt", printable(task), shellQuote(task))
+	case r.Access == "partial_failure" && onlyWaived: // an operator has taken it on
+	case r.Access == "partial_failure":
 		failed = failf(ExitFailed, "%s is stopped, but not all of its access is revoked; airlock control stop %s tries again", printable(task), shellQuote(task))
 	}
 	if asJSON {
@@ -129,13 +158,15 @@ func showReceipt(w io.Writer, text []byte, task string, asJSON bool) error {
 		line(w, "proof", strings.TrimSpace(strings.Join([]string{proofWords(r.Isolation.Result), r.Isolation.Detail}, ": ")))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Issuers)) {
-		line(w, "issuer", strings.TrimSpace(name+" "+r.Issuers[name].Result+" "+r.Issuers[name].Detail))
+		line(w, "issuer", r.Issuers.line(name))
 	}
 	switch {
 	case !r.Final:
 		line(w, "access", "not known yet; the stop is still under way")
 	case r.Access == "acknowledged":
 		line(w, "access", "revoked, acknowledged by every issuer")
+	case r.Access == "partial_failure" && onlyWaived:
+		line(w, "access", "NOT all of it is known to be revoked: waived for "+strings.Join(r.Issuers.with("waived"), ", "))
 	case r.Access == "partial_failure":
 		line(w, "access", "NOT all of it is revoked: an issuer failed")
 	case r.Access == "not_configured":

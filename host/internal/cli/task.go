@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -42,11 +44,8 @@ type taskStatus struct {
 	Unresolved []taskCall     `json:"unresolved"`
 	Counters   map[string]int `json:"counters"`
 	Access     struct {
-		State   string `json:"state"`
-		Issuers map[string]struct {
-			Result string `json:"result"`
-			Detail string `json:"detail"`
-		} `json:"issuers"`
+		State   string  `json:"state"`
+		Issuers issuers `json:"issuers"`
 	} `json:"revocation"`
 	AuditErrors []string `json:"audit_errors"`
 	Head        struct {
@@ -200,7 +199,14 @@ func (st *taskStatus) show(w io.Writer, task string) {
 		line(w, "approval", fmt.Sprintf("%s %s: %s (airlock approve %s approve_once|reject|…)", p.Tool, cut(args, 200), p.Reason, p.DecisionID))
 	}
 	if st.Access.State != "" && st.Access.State != "none" {
-		line(w, "access", st.Access.State)
+		text := st.Access.State
+		if waived := st.Access.Issuers.with("waived"); len(waived) > 0 {
+			text += ", but NOT known to be revoked at " + strings.Join(waived, ", ") + " (waived)"
+		}
+		line(w, "access", text)
+		for _, name := range slices.Sorted(maps.Keys(st.Access.Issuers)) {
+			line(w, "issuer", st.Access.Issuers.line(name))
+		}
 	}
 	for _, text := range st.AuditErrors {
 		line(w, "audit error", text)

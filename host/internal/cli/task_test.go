@@ -161,11 +161,38 @@ func TestResolve(t *testing.T) {
 	sh.run("control", "restart", "t").want(t, 0).has(t, "is running")
 }
 
+// A receipt says neither more nor less than is known, and so does the exit code.
+func TestReceipts(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		receipt string
+		waited  bool
+		code    int
+		says    string
+	}{
+		"acknowledged":      {`{"final":true,"access_revocation":"acknowledged","issuers":{"a":{"result":"acknowledged"}}}`, true, ExitOK, "acknowledged by every issuer"},
+		"under way":         {`{"final":false}`, true, ExitTimedOut, "not known yet"},
+		"nobody has waited": {`{"final":false}`, false, ExitOK, "not known yet"},
+		"waived":            {`{"final":true,"access_revocation":"partial_failure","issuers":{"a":{"result":"acknowledged"},"b":{"result":"waived"}}}`, true, ExitOK, "NOT all of it is known to be revoked: waived for b"},
+		"waived and failed": {`{"final":true,"access_revocation":"partial_failure","issuers":{"a":{"result":"failed"},"b":{"result":"waived"}}}`, true, ExitFailed, "an issuer failed"},
+	} {
+		var out bytes.Buffer
+		err := showReceipt(&out, []byte(c.receipt), "t", false, c.waited)
+		code := ExitOK
+		if e := (*exitError)(nil); errors.As(err, &e) {
+			code = e.code
+		}
+		if code != c.code || !strings.Contains(out.String(), c.says) {
+			t.Errorf("%s: exit code %d, %v\n%s", name, code, err, out.String())
+		}
+	}
+}
+
 // A stop that left access behind must not look like success to a script.
 func TestReceiptOfAPartialStop(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	err := showReceipt(&out, []byte(`{"stop_id":"s","final":true,"access_revocation":"partial_failure","issuers":{"a":{"result":"acknowledged"},"b":{"result":"failed","detail":"503"}},"running":["i"]}`), "t", false)
+	err := showReceipt(&out, []byte(`{"stop_id":"s","final":true,"access_revocation":"partial_failure","issuers":{"a":{"result":"acknowledged"},"b":{"result":"failed","detail":"503"}},"running":["i"]}`), "t", false, true)
 	var e *exitError
 	if !errors.As(err, &e) || e.code != ExitFailed || !strings.Contains(out.String(), "NOT all") || !strings.Contains(out.String(), "b failed 503") || !strings.Contains(out.String(), "1 calls were admitted") {
 		t.Errorf("%v\n%s", err, out.String())

@@ -144,6 +144,27 @@ func (k *asker) tell() {
 	k.told = nil
 }
 
+// AskIssuers has the issuers of a task that have not acknowledged asked at once
+// and not after their pause. It returns after their next answers, or with ctx.
+func (e *Engine) AskIssuers(ctx context.Context, taskID string) {
+	a := e.actor(taskID)
+	if a == nil {
+		return
+	}
+	var answers sync.WaitGroup
+	a.asking.Range(func(_, k any) bool {
+		answers.Add(1)
+		k.(*asker).again(sync.OnceFunc(answers.Done))
+		return true
+	})
+	all := make(chan struct{})
+	go func() { answers.Wait(); close(all) }()
+	select {
+	case <-all:
+	case <-ctx.Done():
+	}
+}
+
 // startRevoking begins to ask issuers that nobody asks yet.
 func (e *Engine) startRevoking(a *actor, due []string, stopID, reason string, first *sync.WaitGroup) {
 	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {

@@ -496,6 +496,9 @@ func (e *Engine) Close() {
 // Climbing knows of no rungs.
 func (e *Engine) Climbing(string, string) []engine.Rung { return nil }
 
+// AskIssuers does nothing: there are none.
+func (e *Engine) AskIssuers(context.Context, string) {}
+
 // Check verifies a task's chain.
 func (e *Engine) Check(_ context.Context, id string) (good journal.Head, trusted *journal.Head, err error) {
 	e.mu.Lock()

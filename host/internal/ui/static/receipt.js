@@ -21,9 +21,13 @@ const PROOFS = {
 // answer, explanation]. The task's own state is newer than a receipt.
 export function credentials(rev, receipt) {
   const names = (want) => Object.entries(rev.issuers || {}).filter(([, r]) => want(r)).map(([ref]) => ref);
-  const open = names((r) => r.result !== "acknowledged");
+  const open = names((r) => r.result !== "acknowledged" && r.result !== "waived");
+  const waived = names((r) => r.result === "waived"), said = names((r) => r.result === "acknowledged");
   switch (rev.state) {
     case "done":
+      if (waived.length) {
+        return ["bad", "NOT confirmed by all", `An operator does without the confirmation of ${waived.join(", ")}: nothing is known to be revoked there.` + (said.length ? ` Confirmed by ${said.join(", ")}.` : "")];
+      }
       return ["ok", "Yes, revoked", names(() => true).length ? "Confirmed by every issuer: " + names(() => true).join(", ") + "." : "Every issuer has confirmed."];
     case "partial":
       return ["bad", "NOT all revoked", `Not confirmed by ${open.join(", ") || "an issuer"}: treat that access as still working. Airlock asks again; a second stop asks again at once.`];
