@@ -119,13 +119,13 @@ func (i issuers) line(name string) string {
 // stop that left access behind is a failure, though the task is stopped.
 func showReceipt(w io.Writer, text []byte, task string, asJSON, waited bool) error {
 	var r struct {
-		StopID  string  `json:"stop_id"`
-		Final   bool    `json:"final"`
-		Access  string  `json:"access_revocation"`
-		At      string  `json:"effective_at"`
-		Audit   *string `json:"audit_error"`
-		Running []any   `json:"running"`
-		Issuers issuers `json:"issuers"`
+		StopID    string  `json:"stop_id"`
+		Final     bool    `json:"final"`
+		Access    string  `json:"access_revocation"`
+		At        string  `json:"effective_at"`
+		Audit     *string `json:"audit_error"`
+		Running   []any   `json:"running"`
+		Issuers   issuers `json:"issuers"`
 		Isolation struct {
 			Driver string `json:"driver"`
 			Result string `json:"result"`

@@ -57,6 +57,9 @@ func Execute(ctx context.Context, root *cobra.Command, codes ...func(error) (int
 	}
 	for _, code := range codes {
 		if n, ok := code(err); ok {
+			if errors.Unwrap(err) != nil { // it says more than its code
+				fmt.Fprintln(root.ErrOrStderr(), "error:", err)
+			}
 			return n
 		}
 	}

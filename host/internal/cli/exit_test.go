@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -72,5 +73,30 @@ func TestExitCodesOfOtherPackagesComeFirst(t *testing.T) {
 	root.SetArgs([]string{"nothing"})
 	if code := Execute(t.Context(), root, func(err error) (int, bool) { return 42, errors.Is(err, own) }); code != ExitFailed {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// plain is an exit code of a mission, which its events have told already.
+type plain int
+
+func (plain) Error() string { return "exit code" }
+
+// An error that only asks for an exit code is not printed; what it is wrapped in
+// says why, and is.
+func TestWhatAsksForAnExitCodeSaysWhy(t *testing.T) {
+	t.Parallel()
+	for text, err := range map[string]error{"": plain(5), "error: it did not end in 10s: exit code\n": fmt.Errorf("it did not end in 10s: %w", plain(5))} {
+		var out bytes.Buffer
+		root := &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return err }, SilenceErrors: true, SilenceUsage: true}
+		root.SetErr(&out)
+		root.SetArgs(nil)
+		code := Execute(t.Context(), root, func(err error) (int, bool) {
+			var p plain
+			ok := errors.As(err, &p)
+			return int(p), ok
+		})
+		if code != 5 || out.String() != text {
+			t.Errorf("exit code %d, %q, want %q", code, out.String(), text)
+		}
 	}
 }

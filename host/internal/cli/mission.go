@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -224,9 +225,9 @@ func (a *app) killCommand() *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "kill MISSION", Short: "abort a mission, or send its session a signal", Args: cobra.ExactArgs(1),
+		Use: "kill MISSION…", Short: "abort missions, or send their sessions a signal", Args: cobra.MinimumNArgs(1),
 		Long: `Abort a mission: the stop latch is set, everything of it is killed, and it ends
-as aborted. With --signal the foreground process of its session gets a signal
+as aborted. Several are aborted one after another. With --signal the foreground process of its session gets a signal
 instead, and what the mission makes of it is its own affair.`,
 		Example: "  airlock mission kill m-abc123 --reason \"wrong branch\" --wait\n  airlock mission kill m-abc123 --signal INT",
 	}
@@ -236,30 +237,39 @@ instead, and what the mission makes of it is its own affair.`,
 	f.BoolVar(&wait, "wait", false, "come back when nothing of it runs any more")
 	f.DurationVar(&timeout, "timeout", time.Minute, "with --wait: how long at most (then exit code 5)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id := args[0]
-		if signal == "" {
-			if err := a.verb(cmd, "abort", id, reason, false); err != nil || !wait {
-				return err
+		var errs []error
+		for _, id := range args { // one that cannot be ended keeps no other alive
+			if signal == "" {
+				if err := a.verb(cmd, "abort", id, reason, false); err != nil || !wait {
+					errs = append(errs, err)
+					continue
+				}
 			}
+			errs = append(errs, a.killed(cmd, id, signal, timeout))
 		}
-		c, done, err := a.client()
-		if err != nil {
-			return err
-		}
-		defer done()
-		if signal != "" {
-			return c.signal(cmd.Context(), id, signal)
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-		defer cancel()
-		m, _, err := c.ended(ctx, id, nil)
-		if err != nil {
-			return waited(err, id, timeout)
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s is %s, nothing of it runs\n", printable(m.MissionID), m.State)
-		return nil
+		return errors.Join(errs...)
 	}
 	return cmd
+}
+
+// killed sends a signal, or waits until an abort is through.
+func (a *app) killed(cmd *cobra.Command, id, signal string, timeout time.Duration) error {
+	c, done, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer done()
+	if signal != "" {
+		return c.signal(cmd.Context(), id, signal)
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	defer cancel()
+	m, _, err := c.ended(ctx, id, nil)
+	if err != nil {
+		return waited(err, id, timeout)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is %s, nothing of it runs\n", printable(m.MissionID), m.State)
+	return nil
 }
 
 func (c *client) signal(ctx context.Context, id, signal string) error {

@@ -31,7 +31,7 @@ with or put back from an older copy, and only the right copy helps.
 
 The host must be stopped. Without --yes nothing is changed; what would be done is
 printed. The repaired mission comes back waiting for an explicit restart
-(airlock restart TASK), since what was cut may have been a call that ran.`,
+(airlock control restart TASK), since what was cut may have been a call that ran.`,
 		Example: "  airlock journal repair m-abc123                      # what would be cut\n" +
 			"  airlock journal repair m-abc123 --yes --reason \"disk error of 3 May\"",
 	}

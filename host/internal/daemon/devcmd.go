@@ -332,10 +332,10 @@ func (d *dev) runOnce(ctx context.Context, body []byte) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("mission %s did not end in %s: %w", id.MissionID, d.timeout, exitCode{5})
+			return d.unended(ctx, id.MissionID)
 		case ev, ok := <-events:
 			if !ok {
-				return ctx.Err()
+				return d.unended(ctx, id.MissionID)
 			}
 			if ev.MissionID != id.MissionID {
 				continue
@@ -345,6 +345,9 @@ func (d *dev) runOnce(ctx context.Context, body []byte) error {
 				told() // the calls come before the end
 			}
 			d.print(ev)
+			if ev.Event == "mission.hitl_required" && !d.json {
+				d.say("  to answer, in another terminal:\n  export AIRLOCK_ADDR=%s AIRLOCK_TOKEN=%s\n  airlock hitl list\n  airlock hitl respond ID TEXT      (an approval: airlock approve ID approve_once)\n", d.addresses.REST, d.token)
+			}
 			if end {
 				if !d.json && d.claudeCode == nil { // what Claude Code writes is for programs
 					d.printOutput(ctx, id.MissionID)
@@ -356,6 +359,14 @@ func (d *dev) runOnce(ctx context.Context, body []byte) error {
 			}
 		}
 	}
+}
+
+// unended is the error of a mission that was not seen to end.
+func (d *dev) unended(ctx context.Context, missionID string) error {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return fmt.Errorf("mission %s did not end in %s (--timeout): %w", missionID, d.timeout, exitCode{5})
+	}
+	return ctx.Err()
 }
 
 // dispatch waits until the host is registered, then routes the mission.
