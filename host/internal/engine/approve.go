@@ -134,6 +134,9 @@ func (e *Engine) resolution(ctx context.Context, a *actor, m *mission.Mission, d
 		j = e.verdict(a, m, c, governance.Replan, said(ap.Actor+" asks for another plan", ap.Explanation))
 	}
 	j.decided.ArgsDigest = d.ArgsDigest
+	if v := &j.decided.Decision; v.Status == governance.Allow { // what the agent reads
+		v.Reason = said("approved by "+ap.Actor, ap.Explanation)
+	}
 	return j, c, nil
 }
 
