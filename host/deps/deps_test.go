@@ -25,6 +25,7 @@ var rules = map[string][]string{
 	"host/internal/governance":   {"host/internal/journal"},
 	"host/internal/mission":      {"host/internal/journal", "host/internal/governance"},
 	"host/internal/filelock":     {},
+	"host/internal/jsontext":     {},
 	"host/internal/heads":        {"host/internal/journal", "host/internal/filelock"},
 	"host/internal/session":      {},
 	"host/internal/screen":       {},
@@ -36,16 +37,16 @@ var rules = map[string][]string{
 	"host/internal/engine":       {"proto", "config", "sdk/cell", "host/internal/workflow", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/cells", "host/internal/session", "host/internal/result"},
 	"host/internal/gateway":      {},
 	"host/internal/plugins":      {"proto", "sdk/plugin", "config"},
-	"host/internal/executor":     {"host/internal/engine", "host/internal/mission", "host/internal/store"},
+	"host/internal/executor":     {"host/internal/jsontext", "host/internal/engine", "host/internal/mission", "host/internal/store"},
 	"host/internal/orchestrator": {},
 	"host/internal/cellagent":    {"proto", "sdk/cell", "sdk/stage"},
 	"host/cmd/airlock-cell":      {"host/internal/cellagent", "host/internal/version", "sdk/stage"},
 	"host/internal/mcp":          {"host/internal/engine", "host/internal/governance", "host/internal/workflow"},
-	"host/internal/api":          {"config", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session", "host/internal/screen", "host/internal/result"},
+	"host/internal/api":          {"config", "host/internal/jsontext", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session", "host/internal/screen", "host/internal/result"},
 
 	"sdk/governance":                {},
 	"host/internal/api/apitest":     {"proto", "config", "host/internal/api", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session", "host/internal/result", "host/internal/cells"},
-	"host/internal/governance/gate": {"host/internal/governance", "host/internal/journal", "config"},
+	"host/internal/governance/gate": {"host/internal/jsontext", "host/internal/governance", "host/internal/journal", "config"},
 }
 
 // banned are imports that nobody in a folder may have, tests included.

@@ -128,6 +128,18 @@ func TestRefusals(t *testing.T) {
 	if code != http.StatusServiceUnavailable {
 		t.Errorf("isolation:vm: %d %s", code, text)
 	}
+	// An id of the host's own missions is none of the orchestrator's.
+	if code := r.call("POST", "/api/v1/missions", map[string]any{"mission_id": "own", "objective": "true"}, nil); code != http.StatusAccepted {
+		t.Errorf("local dispatch: %d", code)
+	}
+	if code, text := r.tryDispatch(map[string]any{"mission_id": "own", "objective": "true", "completion": "x"}); code != http.StatusBadGateway || !strings.Contains(text, "in use") {
+		t.Errorf("the id of a local mission: %d %s", code, text)
+	}
+	r.until("it is over", func() bool {
+		var m missionView
+		r.call("GET", "/api/v1/missions/own", nil, &m)
+		return m.State == "done"
+	})
 	r.dispatch("first", "sleep 60")
 	r.reaches("first", "running")
 	r.dispatch("second", "true")

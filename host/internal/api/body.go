@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/airlock-host/airlock/host/internal/jsontext"
 )
 
 // maxBody is the longest body that is read (surface, Routes).
@@ -84,6 +86,9 @@ func decodeBody(data []byte, members ...member) *problem {
 	}
 	if !json.Valid(data) {
 		return refuse(http.StatusBadRequest, "the body is not one JSON value")
+	}
+	if jsontext.LoneSurrogate(data) {
+		return refuse(http.StatusBadRequest, "the body holds half of a surrogate pair")
 	}
 	if path := duplicate(data); path != "" {
 		return badField(path, "it is there twice")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -152,6 +153,11 @@ func (s *Server) dispatchMission(w http.ResponseWriter, r *http.Request, op *Ope
 		return err
 	}
 	a, err := s.opts.Engine.Accept(r.Context(), d)
+	if refused := (*engine.Refusal)(nil); errors.As(err, &refused) && refused.Kind == engine.RefusedConflict && op.Restricted() {
+		if _, seen := s.visible(r.Context(), op, d.MissionID); seen != nil {
+			return coded(http.StatusConflict, "id_taken", "mission_id is in use")
+		}
+	}
 	if err != nil {
 		return err
 	}

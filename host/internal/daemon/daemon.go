@@ -190,7 +190,7 @@ func (h *host) startEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rules, err := compileRules(h.cfg)
+	rules, err := compileRules(h.cfg, h.cfg.DataDir)
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func runDev(ctx context.Context, o devOptions, out, errOut io.Writer) error {
 		}
 		defer d.claudeCode.close()
 	}
-	d.orc = orchestrator.New(orchestrator.Options{AllowAgentID: true})
+	d.orc = orchestrator.New(orchestrator.Options{AllowAgentID: true, Path: "/" + randomHex(16)})
 	if err := d.orc.Start("127.0.0.1:0"); err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func (h *host) prepare(ctx context.Context, old *config.Config) (*prepared, erro
 		p.warnings = strings.Split(text, "\n")
 	}
 	var err error
-	if p.rules, err = compileRules(cfg); err != nil {
+	if p.rules, err = compileRules(cfg, old.DataDir); err != nil {
 		return nil, err
 	}
 	if p.operators, err = api.LoadOperators(cfg.Operators, os.Getenv); err != nil {

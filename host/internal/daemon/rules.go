@@ -19,9 +19,10 @@ import (
 // different days can be compared.
 const saltFile = "redact.salt"
 
-// compileRules makes the rule set of the governance block.
-func compileRules(cfg *config.Config) (*gate.Rules, error) {
-	salt, err := loadSalt(filepath.Join(cfg.DataDir, saltFile))
+// compileRules makes the rule set of the governance block, for a host with this
+// data directory, which a reload does not change.
+func compileRules(cfg *config.Config, dataDir string) (*gate.Rules, error) {
+	salt, err := loadSalt(filepath.Join(dataDir, saltFile))
 	if err != nil {
 		return nil, fmt.Errorf("salt for redaction: %w", err)
 	}

@@ -40,7 +40,7 @@ func (e *Engine) Accept(ctx context.Context, d Dispatch) (Accepted, error) {
 		m := a.m
 		a.mu.Unlock()
 		if m.JournalUUID != "" {
-			acc, err := known(&m, digest)
+			acc, err := known(&m, &d, digest)
 			if acc.Differs {
 				e.differing(a)
 			}
@@ -80,7 +80,7 @@ func (e *Engine) open(ctx context.Context, a *actor, d Dispatch, digest string) 
 		if err != nil {
 			return acc, unavailable(err)
 		}
-		return known(&m, digest)
+		return known(&m, &d, digest)
 	case !errors.Is(err, store.ErrNotFound):
 		return acc, unavailable(err)
 	}
@@ -138,7 +138,10 @@ func (e *Engine) closed() *Refusal {
 }
 
 // known answers a dispatch for a mission that exists.
-func known(m *mission.Mission, digest string) (Accepted, error) {
+func known(m *mission.Mission, d *Dispatch, digest string) (Accepted, error) {
+	if m.Origin != d.Origin { // whoever asks would never hear of it
+		return Accepted{}, &Refusal{Kind: RefusedConflict, Detail: fmt.Sprintf("mission id %q is in use by a mission of origin %q", m.ID, m.Origin)}
+	}
 	differs := m.PayloadDigest != digest
 	if differs && m.Terminal() {
 		return Accepted{}, &Refusal{Kind: RefusedConflict, Detail: fmt.Sprintf("mission %q has ended (%s) and was asked for with another payload", m.ID, m.State)}

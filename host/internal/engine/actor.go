@@ -288,8 +288,11 @@ func (a *actor) took(next mission.Mission, head journal.Head, facts []mission.Fa
 	}
 	a.used.note(facts)
 	for _, f := range facts {
-		if _, back := f.(mission.Reconnected); back {
+		switch f.(type) {
+		case mission.Reconnected:
 			a.away = false
+		case mission.Restarted: // a stop that comes now is another one
+			a.stopWish.Store(nil)
 		}
 	}
 	if a.lost.n > 0 && len(facts) > 0 { // the gap is in the journal

@@ -47,9 +47,11 @@ func (e *Engine) stopWith(a *actor, s mission.Stop, first ...mission.Fact) error
 		return err
 	}
 	m := a.state()
-	if w := a.stopWish.Load(); w != nil {
-		e.holdOnce(a, m, w)
+	w := a.stopWish.Load()
+	if w == nil { // a restart comes to its end
+		w = own
 	}
+	e.holdOnce(a, m, w)
 	err = a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
 		w := a.stopWish.Load()
 		if w == nil || !a.latch.Load() {

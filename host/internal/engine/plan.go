@@ -108,7 +108,7 @@ func (e *Engine) Plan(ctx context.Context, d Dispatch) (Plan, error) {
 	if d.MissionID != "" {
 		switch m, err := e.find(ctx, d.MissionID); {
 		case err == nil:
-			acc, err := known(m, payloadDigest(d.Payload))
+			acc, err := known(m, &d, payloadDigest(d.Payload))
 			if errors.As(err, &refusal) {
 				p.Refusal = refusal
 				return p, nil

@@ -81,14 +81,14 @@ func text(s string) *string {
 	return &s
 }
 
-// endpointText is an endpoint without its credentials and query.
+// endpointText is where an endpoint is; its path, like its credentials, may be a
+// secret.
 func endpointText(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		return "(not a URL)"
 	}
-	u.User, u.RawQuery, u.Fragment = nil, "", ""
-	return u.String()
+	return u.Scheme + "://" + u.Host
 }
 
 // StatusHandler serves GET /api/v1/aiwg/status; it takes no credential.

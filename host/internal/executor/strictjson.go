@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"strconv"
 	"unicode/utf8"
+
+	"github.com/airlock-host/airlock/host/internal/jsontext"
 )
 
 // maxDepth bounds how deeply a body may be nested.
@@ -22,7 +23,7 @@ func checkJSON(raw []byte) error {
 	if !json.Valid(raw) {
 		return &fieldError{Why: "is not JSON"}
 	}
-	if loneSurrogate(raw) {
+	if jsontext.LoneSurrogate(raw) {
 		return &fieldError{Why: "holds half of a surrogate pair"}
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -71,39 +72,4 @@ func walk(dec *json.Decoder, path string, depth int) error {
 	}
 	_, err = dec.Token() // the closing bracket
 	return err
-}
-
-// loneSurrogate looks at the \u escapes of valid JSON.
-func loneSurrogate(raw []byte) bool {
-	for i := 0; i < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		u, ok := escapedUnit(raw[i:])
-		if !ok {
-			i++ // the escaped character
-			continue
-		}
-		i += 5
-		switch {
-		case u >= 0xDC00 && u <= 0xDFFF:
-			return true
-		case u >= 0xD800 && u <= 0xDBFF:
-			low, ok := escapedUnit(raw[i+1:])
-			if !ok || low < 0xDC00 || low > 0xDFFF {
-				return true
-			}
-			i += 6
-		}
-	}
-	return false
-}
-
-// escapedUnit reads "\uXXXX" at the start of b.
-func escapedUnit(b []byte) (uint64, bool) {
-	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
-		return 0, false
-	}
-	u, err := strconv.ParseUint(string(b[2:6]), 16, 32)
-	return u, err == nil
 }

@@ -25,6 +25,10 @@ type Options struct {
 	// OperatorToken, if set, is asked for (Authorization: Bearer) on every
 	// route by which an operator acts. Serve has no such check.
 	OperatorToken string
+	// Path, if set ("/…"), is put before every route, and is part of URL: who does
+	// not know it reaches none. Serve has no such thing, nor any other credential
+	// at registration and dispatch.
+	Path string
 	// KeepEvents is how many events of one mission are kept; 0: 1000.
 	KeepEvents int
 	// MaxMissions is how many missions are kept; beyond it the oldest ended

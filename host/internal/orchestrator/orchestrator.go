@@ -100,10 +100,10 @@ func (o *Orchestrator) open(l net.Listener) (*http.Server, error) {
 	if !ok || !a.IP.IsLoopback() {
 		return nil, fmt.Errorf("orchestrator: %s is not a loopback address", l.Addr())
 	}
-	srv := &http.Server{Handler: o.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{Handler: http.StripPrefix(o.opt.Path, o.Handler()), ReadHeaderTimeout: 10 * time.Second}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.url = "http://" + l.Addr().String()
+	o.url = "http://" + l.Addr().String() + o.opt.Path
 	o.server = srv
 	return srv, nil
 }

@@ -415,3 +415,23 @@ func TestTheSandboxIsAnsweredWithoutACredential(t *testing.T) {
 		t.Error("the question stays")
 	}
 }
+
+// Who does not know the path reaches no route.
+func TestAPathBeforeEveryRoute(t *testing.T) {
+	t.Parallel()
+	o := start(t, orchestrator.Options{Path: "/sesame"})
+	root := strings.TrimSuffix(o.URL(), "/sesame")
+	for url, want := range map[string]int{
+		root + "/api/v1/executors/x": http.StatusNotFound, root + "/sesam/api/v1/executors/register": http.StatusNotFound,
+		root + "/api/v1/executors/register": http.StatusNotFound, o.URL() + "/api/v1/executors/register": http.StatusBadRequest,
+	} {
+		resp, err := http.Post(url, "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", url, resp.StatusCode, want)
+		}
+	}
+}

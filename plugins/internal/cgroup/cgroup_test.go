@@ -277,3 +277,26 @@ func TestAParentThatCannotBeUsedSaysWhy(t *testing.T) {
 		t.Errorf("memory is %q", got)
 	}
 }
+
+// Somebody may remove a parent in which nothing runs.
+func TestAParentThatIsGoneIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	if _, err := Detect(); err != nil {
+		t.Fatal(err)
+	}
+	p := parent(t, func(*Layout) {})
+	g, _, err := p.Create("c1", Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.removeNow()
+	for _, dir := range p.dirs {
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g, _, err = p.Create("c1", Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	g.removeNow()
+}

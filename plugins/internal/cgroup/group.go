@@ -31,9 +31,9 @@ const period = 100_000 // µs, for CPU quotas
 
 // Create makes the groups of a cell with its limits. by says for cpu, memory
 // and pids how each is enforced. On an error nothing is left.
-func (p *Parent) Create(name string, want Limits) (g *Group, by map[string]string, err error) {
+func (p *Parent) Create(name string, want Limits) (_ *Group, by map[string]string, err error) {
 	p.prepare()
-	g = &Group{V1: map[string]string{}}
+	g := &Group{V1: map[string]string{}}
 	defer func() {
 		if err != nil {
 			g.removeNow()
@@ -41,7 +41,13 @@ func (p *Parent) Create(name string, want Limits) (g *Group, by map[string]strin
 	}()
 	for c, dir := range p.dirs {
 		at := path.Join(dir, name)
-		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		err := os.Mkdir(at, 0o755)
+		if errors.Is(err, os.ErrNotExist) { // somebody has removed the parent
+			if err = p.remake(c, dir); err == nil {
+				err = os.Mkdir(at, 0o755)
+			}
+		}
+		if err != nil && !errors.Is(err, os.ErrExist) {
 			return nil, nil, fmt.Errorf("make group: %w", err)
 		}
 		if c == "" {

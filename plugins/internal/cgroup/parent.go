@@ -67,8 +67,18 @@ func (p *Parent) prepareV2() error {
 		return short(err)
 	}
 	p.dirs[""] = dir
-	// Each level hands its controllers down; a refusal shows in what the last
-	// one offers.
+	p.handDown(dir)
+	got, err := os.ReadFile(path.Join(dir, "cgroup.subtree_control"))
+	if err != nil {
+		return short(err)
+	}
+	p.v2 = strings.Fields(string(got))
+	return nil
+}
+
+// handDown has each level hand its controllers down to a v2 directory; a refusal
+// shows in what the last one offers.
+func (p *Parent) handDown(dir string) {
 	for level := p.layout.V2; ; {
 		for _, c := range []string{memory, cpu, pids} {
 			_ = write(path.Join(level, "cgroup.subtree_control"), "+"+c)
@@ -80,11 +90,16 @@ func (p *Parent) prepareV2() error {
 		next, _, _ := strings.Cut(rest, "/")
 		level = path.Join(level, next)
 	}
-	got, err := os.ReadFile(path.Join(dir, "cgroup.subtree_control"))
-	if err != nil {
-		return short(err)
+}
+
+// remake makes a parent again that was there before.
+func (p *Parent) remake(controller, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
 	}
-	p.v2 = strings.Fields(string(got))
+	if controller == "" {
+		p.handDown(dir)
+	}
 	return nil
 }
 

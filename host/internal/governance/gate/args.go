@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/airlock-host/airlock/host/internal/jsontext"
 )
 
 // Limits of a call's arguments.
@@ -44,6 +46,9 @@ func parseArgs(raw json.RawMessage) (value, error) {
 	v, err := parseJSON(raw)
 	if err != nil {
 		return value{}, fmt.Errorf("%w: %w", ErrArgs, err)
+	}
+	if jsontext.LoneSurrogate(raw) { // it would have the fingerprint of others
+		return value{}, fmt.Errorf("%w hold half of a surrogate pair", ErrArgs)
 	}
 	return v, nil
 }

@@ -14,7 +14,7 @@ func TestCanonical(t *testing.T) {
 		" { } ": `{}`, "{\n\t\"b\" : 1 ,\r\n \"a\":[ 1 , {} ] }": `{"b":1,"a":[1,{}]}`,
 		`{"n":1e400,"m":123456789012345678901234567890.10,"z":-0.0}`: `{"n":1e400,"m":123456789012345678901234567890.10,"z":-0.0}`,
 		"{\"nfc\":\"é\",\"nfd\":\"e\u0301\",\"é\":1,\"e\u0301\":2}":  "{\"nfc\":\"é\",\"nfd\":\"e\u0301\",\"é\":1,\"e\u0301\":2}",
-		`{"s":"a \u0061 \/ \ud800 <&> \" \\ {} [] , :"}`:             `{"s":"a \u0061 \/ \ud800 <&> \" \\ {} [] , :"}`,
+		`{"s":"a \u0061 \/ \ud83d\ude00 <&> \" \\ {} [] , :"}`:       `{"s":"a \u0061 \/ \ud83d\ude00 <&> \" \\ {} [] , :"}`,
 		`{"":{"":{}}}`: `{"":{"":{}}}`,
 	} {
 		got, err := Canonical(json.RawMessage(in))
@@ -23,7 +23,7 @@ func TestCanonical(t *testing.T) {
 		}
 	}
 	for in, say := range map[string]string{
-		"": "JSON object", "null": "JSON object", "[1]": "JSON object", `"{}"`: "JSON object", "{": "not JSON at byte", `{"a":1}x`: "not JSON at byte", `{"a":01}`: "not JSON", `{"a":NaN}`: "not JSON",
+		`{"a":"\ud800"}`: "half of a surrogate pair", `{"\udc00":1}`: "half of a surrogate pair", "": "JSON object", "null": "JSON object", "[1]": "JSON object", `"{}"`: "JSON object", "{": "not JSON at byte", `{"a":1}x`: "not JSON at byte", `{"a":01}`: "not JSON", `{"a":NaN}`: "not JSON",
 		`{"a":1,"b":{"c":[0,{"d":1,"d":2}]}}`: `"/b/c/1/d" is given twice`, `{"a":1,"\u0061":2}`: `"/a" is given twice`, `{"x/y":{"~":1,"~":1}}`: `"/x~1y/~0"`,
 		"{\"a\":\"\xff\"}": "UTF-8 at byte 6", "{\"a\":\"\xed\xa0\x80\"}": "UTF-8 at byte 6", `{"a":"` + strings.Repeat("x", MaxArgsBytes) + `"}`: "at most 1048576",
 		strings.Repeat(`{"a":`, 65) + "{}" + strings.Repeat("}", 65): "64 levels deep", `{"` + strings.Repeat("k", 900) + `":{"a":1,"a":1}}`: "…",
