@@ -15,6 +15,8 @@ type builder struct {
 	eval  *evaluator
 	cfg   *Config
 	diags hcl.Diagnostics
+
+	baseHold time.Duration // approval_hold of the host before approval_timeout bounds it
 }
 
 // build is the Config that the top level describes, and what is wrong with it.

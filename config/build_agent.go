@@ -56,7 +56,7 @@ func (b *builder) agent(n, root *node) (Agent, hcl.Diagnostics) {
 	a := Agent{
 		Name: n.labels[0], Range: n.rng, Revocation: get[string](n, "revocation"),
 		Slots: int(get[int64](n, "slots")), Queue: int(get[int64](n, "queue")), Warm: int(get[int64](n, "warm")), Checkpoint: get[string](n, "checkpoint"),
-		Restore: g.Restore, MaxResumes: g.MaxResumes, Budget: g.Budget, ApprovalTimeout: g.ApprovalTimeout, ApprovalHold: g.ApprovalHold,
+		Restore: g.Restore, MaxResumes: g.MaxResumes, Budget: g.Budget, ApprovalTimeout: g.ApprovalTimeout, ApprovalHold: b.baseHold,
 	}
 	if own.isSet("restore") {
 		a.Restore = get[string](own, "restore")
@@ -66,6 +66,8 @@ func (b *builder) agent(n, root *node) (Agent, hcl.Diagnostics) {
 	}
 	if own.isSet("approval_timeout") {
 		a.ApprovalTimeout = get[time.Duration](own, "approval_timeout")
+	} else if !own.readable("approval_timeout") {
+		a.ApprovalTimeout = -1
 	}
 	if own.isSet("approval_hold") {
 		a.ApprovalHold = get[time.Duration](own, "approval_hold")
@@ -85,8 +87,9 @@ func (b *builder) agent(n, root *node) (Agent, hcl.Diagnostics) {
 	}
 	diags = append(diags, b.agentRefs(&a, n, root)...)
 	diags = append(diags, b.agentPlace(&a, n)...)
-	if a.ApprovalHold > a.ApprovalTimeout {
-		diags = append(diags, errorAt(own.at("approval_hold"), "Bad value", "approval_hold (%s) is longer than approval_timeout (%s).", a.ApprovalHold, a.ApprovalTimeout))
+	var bad *hcl.Diagnostic
+	if a.ApprovalHold, bad = holdWithin(own, a.ApprovalHold, a.ApprovalTimeout); bad != nil {
+		diags = append(diags, bad)
 	}
 	if a.Warm > a.Slots && a.Slots > 0 {
 		diags = append(diags, errorAt(n.at("warm"), "Bad value", "warm = %d is more than slots = %d: the rest would never be used.", a.Warm, a.Slots))

@@ -22,15 +22,23 @@ func (b *builder) governance(root *node) {
 	}
 	g := Governance{
 		Mode: get[string](n, "mode"), OnFailure: get[string](n, "on_failure"),
-		ApprovalTimeout: get[time.Duration](n, "approval_timeout"), ApprovalHold: get[time.Duration](n, "approval_hold"),
+		ApprovalTimeout: get[time.Duration](n, "approval_timeout"), ApprovalHold: defaultHold,
 		Restore: get[string](n, "restore"), MaxResumes: int(get[int64](n, "max_resumes")),
 	}
 	b.gate(n, &g)
 	if budget := n.one("budget"); budget != nil {
 		g.Budget = overlay(g.Budget, budget)
 	}
-	if g.ApprovalHold > g.ApprovalTimeout {
-		b.error(errorAt(n.at("approval_hold"), "Bad value", "approval_hold (%s) is longer than approval_timeout (%s).", g.ApprovalHold, g.ApprovalTimeout))
+	if !n.readable("approval_timeout") {
+		g.ApprovalTimeout = -1
+	}
+	if n.isSet("approval_hold") {
+		g.ApprovalHold = get[time.Duration](n, "approval_hold")
+	}
+	b.baseHold = g.ApprovalHold
+	var d *hcl.Diagnostic
+	if g.ApprovalHold, d = holdWithin(n, g.ApprovalHold, g.ApprovalTimeout); d != nil {
+		b.error(d)
 	}
 	head := b.section(n, "head")
 	g.Head = Head{File: get[string](head, "file"), KeyFile: get[string](head, "key_file"), URL: get[string](head, "url")}
@@ -39,6 +47,24 @@ func (b *builder) governance(root *node) {
 			"A trusted head in %s goes back in time together with the store. Put it outside, best onto another disk.", b.cfg.DataDir))
 	}
 	b.cfg.Governance = g
+}
+
+// defaultHold is the approval_hold where none is written and approval_timeout is
+// not shorter.
+const defaultHold = 10 * time.Minute
+
+// holdWithin is how long a process is held for an approval that may take as long
+// as timeout. A hold that the block does not write follows the timeout; one that
+// it does write and that is longer is an error there. A timeout that could not be
+// read (below 0) is an error already, and nothing more is said of it.
+func holdWithin(n *node, hold, timeout time.Duration) (time.Duration, *hcl.Diagnostic) {
+	switch {
+	case hold <= timeout || timeout < 0:
+		return hold, nil
+	case !n.isSet("approval_hold"):
+		return timeout, nil
+	}
+	return timeout, errorAt(n.at("approval_hold"), "Bad value", "approval_hold (%s) is longer than approval_timeout (%s). Give at most %s, or leave approval_hold out.", hold, timeout, timeout)
 }
 
 // operators fills the operator blocks in and reads their tokens once, so that a

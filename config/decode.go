@@ -44,6 +44,10 @@ func get[T any](n *node, name string) T {
 
 func (n *node) isSet(name string) bool { return n.attrs[name].set }
 
+// readable says that an attribute has a value, its default where it is not set;
+// false: what is written is an error already.
+func (n *node) readable(name string) bool { _, ok := n.attrs[name]; return ok }
+
 // at is where an attribute is, or the block's header when it is not set.
 func (n *node) at(name string) hcl.Range {
 	if v := n.attrs[name]; v.set {

@@ -54,7 +54,7 @@ func agentGovernanceSpec() *blockSpec {
 		{name: "restore", typ: enum("auto", "latched"), computed: "the host's", doc: "As in the host's block."},
 		{name: "max_resumes", typ: integer(0, 1000), computed: "the host's", doc: "As in the host's block."},
 		{name: "approval_timeout", typ: duration(), computed: "the host's", doc: "As in the host's block."},
-		{name: "approval_hold", typ: duration(), computed: "the host's", doc: "As in the host's block."},
+		{name: "approval_hold", typ: duration(), computed: "the host's, or approval_timeout where that is shorter", doc: "As in the host's block."},
 	}, blocks: []*blockSpec{budgetSpec()}}
 }
 

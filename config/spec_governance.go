@@ -20,7 +20,7 @@ func governanceSpec() *blockSpec {
 			{name: "mode", typ: enum("govern", "observe"), required: true, doc: "`govern` enforces decisions, `observe` only records them. It has no default, because it decides what is let through."},
 			{name: "on_failure", typ: enum("fail_closed", "fail_open"), required: true, doc: "What happens to a call that cannot be decided or recorded. It has no default, because it decides what is let through."},
 			{name: "approval_timeout", typ: duration(), def: `"15m"`, doc: "How long an approval may wait before the call is to be planned anew. It runs on across a restart."},
-			{name: "approval_hold", typ: duration(), def: `"10m"`, doc: "How long the process itself is kept waiting before the call is deferred."},
+			{name: "approval_hold", typ: duration(), computed: "`10m`, or approval_timeout where that is shorter", doc: "How long the process itself is kept waiting before the call is deferred. Written out, it may not be longer than approval_timeout."},
 			{name: "restore", typ: enum("auto", "latched"), def: `"auto"`, doc: "After a restart: `auto` resumes what is verified alive, `latched` waits for an operator."},
 			{name: "max_resumes", typ: integer(0, 1000), def: "3", doc: "Resumes without progress before a mission fails. Planned restarts do not count."},
 		},
