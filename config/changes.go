@@ -36,8 +36,11 @@ func Changes(from, to map[string]Setting) []Change {
 		case was && is && now.order != nil && sameOrder(old.order, now.order):
 		case was && is:
 			c := Change{Path: path, Change: "changed", From: old.Text, To: now.Text, Effect: now.Effect, At: now.At, Ref: now.ref}
-			if old.Text == now.Text && now.Text != notShown {
+			switch {
+			case old.Text == now.Text && now.Text != notShown:
 				c.Note = "what it reads from outside has changed"
+			case (old.Text == notShown) != (now.Text == notShown):
+				c.Note = "one of the two is not shown, because its plugin was not asked: they may be the same"
 			}
 			out = append(out, c)
 		case is && now.order == nil && !now.isDefault():
@@ -60,10 +63,20 @@ func same(a, b Setting) bool {
 	switch {
 	case a.ours != "" && b.ours != "":
 		return a.ours == b.ours
-	case a.Outside && b.Outside || a.Digest == "" || b.Digest == "":
+	case a.Outside && b.Outside && a.Text != notShown && b.Text != notShown:
 		return a.Text == b.Text
+	case a.digest() != "" && b.digest() != "":
+		return a.digest() == b.digest()
 	}
-	return a.Digest == b.Digest
+	return a.Text == b.Text
+}
+
+// digest is of the value, as far as it is known here.
+func (x Setting) digest() string {
+	if x.ours != "" {
+		return x.ours
+	}
+	return x.Digest
 }
 
 // within says that the path belongs to a block that only one side has.

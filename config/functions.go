@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -27,8 +28,8 @@ type evaluator struct {
 	opts Options
 }
 
-// context is what expressions are evaluated in. lenient: a secret that cannot
-// be read is null instead of an error.
+// context is what expressions are evaluated in. lenient: a secret that is out of
+// reach is null instead of an error.
 func (e *evaluator) context(lenient bool) *hcl.EvalContext {
 	return &hcl.EvalContext{Functions: map[string]function.Function{
 		"env":    e.envFunction(),
@@ -39,9 +40,10 @@ func (e *evaluator) context(lenient bool) *hcl.EvalContext {
 // EvalContext is what the plugins' config blocks are evaluated in.
 func (c *Config) EvalContext() *hcl.EvalContext { return c.evaluator().context(false) }
 
-// LenientEvalContext is EvalContext for validation on a machine, or as a user,
-// that cannot read the secrets: those are null, and required all the same is
-// satisfied.
+// LenientEvalContext is EvalContext for validation as a user that may not read
+// the secrets, or in an environment without them: those are null, required all
+// the same is satisfied, and a warning says so. A file that is not there or that
+// the host would refuse is an error as it is for the host.
 func (c *Config) LenientEvalContext() *hcl.EvalContext { return c.evaluator().context(true) }
 
 // evaluator is the configuration's, or one over the real outside for a Config
@@ -95,8 +97,7 @@ func (e *evaluator) secretFunction(lenient bool) function.Function {
 			}
 			v, err := e.secret(args[0].AsString())
 			if err != nil {
-				var bad badSource
-				if lenient && !errors.As(err, &bad) {
+				if lenient && outOfReach(err) {
 					return cty.NullVal(cty.String).WithMarks(cty.NewValueMarks(sensitive, unreadable)), nil
 				}
 				return cty.NilVal, err
@@ -105,6 +106,18 @@ func (e *evaluator) secretFunction(lenient bool) function.Function {
 		},
 	})
 }
+
+// outOfReach says that a secret may well be there for the host, and is not for
+// this user or in this environment.
+func outOfReach(err error) bool {
+	var unset notSet
+	return errors.Is(err, fs.ErrPermission) || errors.As(err, &unset)
+}
+
+// notSet is an environment variable that is not there.
+type notSet string
+
+func (n notSet) Error() string { return fmt.Sprintf("environment variable %s is not set", string(n)) }
 
 // badSource is an error in the argument of secret(), not in the outside.
 type badSource string
@@ -127,7 +140,7 @@ func (e *evaluator) secret(source string) (string, error) {
 		name := strings.TrimPrefix(source, "env:")
 		v, ok := e.opts.LookupEnv(name)
 		if !ok {
-			return "", fmt.Errorf("environment variable %s is not set", name)
+			return "", notSet(name)
 		}
 		value = v
 	default:

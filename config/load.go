@@ -17,6 +17,10 @@ type Options struct {
 	// Strict makes an error of everything that serve would only quarantine: a
 	// bad agent, isolation, runtime or revoker block. `airlock validate` sets it.
 	Strict bool
+	// KeepBroken gives the Config with errors too, as far as it could be made; nil
+	// only where the text does not parse. It is for asking the plugins about their
+	// blocks all the same, never for running.
+	KeepBroken bool
 	// AllowUnenforced accepts blocks that this version does not enforce. Tests
 	// of the language set it, nothing else may.
 	AllowUnenforced bool
@@ -78,7 +82,7 @@ func (s *Sources) add(name string, f *hcl.File) {
 // Load reads a configuration: a file, or a directory whose *.hcl files make one
 // configuration together, in the order of their names (hidden files and
 // *.lock.hcl are left out). The Config is nil if and only if the diagnostics
-// hold an error.
+// hold an error (but see Options.KeepBroken).
 func Load(path string, opts Options) (*Config, hcl.Diagnostics) {
 	sources, diags := readSources(path)
 	if diags.HasErrors() {
@@ -98,7 +102,7 @@ func Parse(sources []Source, opts Options) (*Config, hcl.Diagnostics) {
 	root := newDecoder(eval).root(body)
 	cfg, more := build(root, eval)
 	diags = append(diags, more...)
-	if diags.HasErrors() {
+	if diags.HasErrors() && !opts.KeepBroken {
 		return nil, sorted(diags)
 	}
 	return cfg, sorted(diags)

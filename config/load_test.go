@@ -48,8 +48,13 @@ func testOptions() Options {
 			return v, ok
 		},
 		ReadSecret: func(path string) ([]byte, error) {
-			if path == "/secret" {
+			switch path {
+			case "/secret":
 				return []byte(theSecret + "\n"), nil
+			case "/private":
+				return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
+			case "/open":
+				return nil, errors.New("mode 0644: others can read it")
 			}
 			return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 		},

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,6 +27,37 @@ type instanceState struct {
 	mu        sync.Mutex
 	sensitive map[string]bool
 	secrets   []string
+}
+
+// Adopt takes over what the plugins have said of their attributes in another
+// Config of the same host, for the instances that it has too: of one whose block
+// did not change no plugin is asked again.
+func (c *Config) Adopt(from *Config) {
+	known := map[string]*instanceState{}
+	for _, i := range from.withPolicies() {
+		known[i.Ref()] = i.state
+	}
+	for _, i := range c.withPolicies() {
+		if was := known[i.Ref()]; was != nil && i.state != nil && was != i.state {
+			was.mu.Lock()
+			sensitive := maps.Clone(was.sensitive)
+			was.mu.Unlock()
+			i.state.mu.Lock()
+			if i.state.sensitive == nil {
+				i.state.sensitive = sensitive
+			}
+			i.state.mu.Unlock()
+		}
+	}
+}
+
+// withPolicies are all plugin instances, the policy's too.
+func (c *Config) withPolicies() []Instance {
+	list := slices.Clone(c.Instances)
+	for _, p := range c.Governance.PolicyPlugins {
+		list = append(list, p.Instance)
+	}
+	return list
 }
 
 func emptyBody(at hcl.Range) *hclsyntax.Body {
@@ -134,7 +167,8 @@ func decodePluginAttribute(inst Instance, body *hclsyntax.Body, attr *pluginv1.A
 			return raw, diags
 		}
 		if _, lenient := marks[unreadable]; lenient {
-			return null, nil
+			return null, hcl.Diagnostics{warningAt(src.Expr.Range(), "Secret not looked at",
+				"The attribute %q: its secret cannot be read by this user or from this environment, so that it is not checked. The host has to be able to.", attr.GetName())}
 		}
 		at, why = src.Expr.Range(), " It is set to null here; an env() whose variable is not set and that has no default is null."
 	}

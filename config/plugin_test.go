@@ -171,18 +171,24 @@ func TestDecodePluginRefusesBadSchemas(t *testing.T) {
 // the same.
 func TestLenientSecretsAreNull(t *testing.T) {
 	t.Parallel()
-	c, inst := pluginInstance(t, `key = secret("file:/none")`)
+	c, inst := pluginInstance(t, `key = secret("file:/private")`)
 	schema := &pluginv1.ConfigSchema{Attributes: []*pluginv1.Attribute{{Name: "key", Type: "string", Sensitive: true, Required: true, Description: "Key."}}}
 	got, diags := DecodePlugin(inst, schema, c.LenientEvalContext())
-	if diags.HasErrors() || string(got) != `{"key":null}` {
+	if len(diags) != 1 || diags[0].Severity != hcl.DiagWarning || string(got) != `{"key":null}` {
 		t.Errorf("%s %v", got, diags)
 	}
 	if _, diags := DecodePlugin(inst, schema, c.EvalContext()); !diags.HasErrors() {
 		t.Error("a start without the secret is accepted")
 	}
-	c, inst = pluginInstance(t, `key = secret("nowhere")`)
-	if _, diags := DecodePlugin(inst, schema, c.LenientEvalContext()); !diags.HasErrors() {
-		t.Error("a bad source is accepted")
+	c, inst = pluginInstance(t, `key = secret("env:AIRLOCK_NOT_SET")`)
+	if got, diags := DecodePlugin(inst, schema, c.LenientEvalContext()); diags.HasErrors() || string(got) != `{"key":null}` {
+		t.Errorf("a variable of another environment: %s %v", got, diags)
+	}
+	for _, source := range []string{"nowhere", "file:/none", "file:/open"} {
+		c, inst = pluginInstance(t, `key = secret("`+source+`")`)
+		if _, diags := DecodePlugin(inst, schema, c.LenientEvalContext()); !diags.HasErrors() {
+			t.Errorf("the bad source %s is accepted", source)
+		}
 	}
 }
 

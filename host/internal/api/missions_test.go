@@ -126,6 +126,7 @@ func TestEngineErrorsBecomeAnswers(t *testing.T) {
 		"store down":  {fmt.Errorf("%w: disk full", engine.ErrUnavailable), 503, nil},
 		"queue full":  {&engine.Refusal{Kind: engine.RefusedQueueFull, Detail: "the queue is full"}, 503, "queue_full"},
 		"no agent":    {&engine.Refusal{Kind: engine.RefusedNoAgent, Detail: "no agent"}, 503, "no_agent"},
+		"unhealthy":   {&engine.Refusal{Kind: engine.RefusedUnhealthyAgent, Detail: "its revoker"}, 503, "agent_unhealthy"},
 		"drains":      {&engine.Refusal{Kind: engine.RefusedUnavailable, Detail: "drains"}, 503, "unavailable"},
 		"invalid":     {&engine.Refusal{Kind: engine.RefusedInvalid, Detail: "bad"}, 400, "invalid"},
 		"unexpected":  {errors.New("secret internals"), 500, nil},

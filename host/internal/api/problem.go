@@ -106,6 +106,8 @@ func refusalProblem(r *engine.Refusal) *problem {
 		status, code = http.StatusConflict, "terminal"
 	case engine.RefusedUnknownAgent:
 		status, code = http.StatusNotFound, "agent_not_connected"
+	case engine.RefusedUnhealthyAgent:
+		code = "agent_unhealthy"
 	case engine.RefusedNoAgent:
 		code = "no_agent"
 	case engine.RefusedQueueFull:

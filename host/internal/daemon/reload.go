@@ -141,6 +141,7 @@ func (h *host) prepare(ctx context.Context, old *config.Config) (*prepared, erro
 			return nil, err
 		}
 	}
+	cfg.Adopt(old) // what the plugins have said of their attributes
 	// Only what is new or other is asked: a plugin that is broken anyway must not
 	// keep an operator from changing something else.
 	var ask []config.Instance
@@ -152,6 +153,9 @@ func (h *host) prepare(ctx context.Context, old *config.Config) (*prepared, erro
 	}
 	if found := h.catalog.Check(ctx, ask); found.HasErrors() {
 		return nil, errors.New(diagnose(found, hcl.DiagError))
+	}
+	for _, d := range cfg.CheckPlaces() {
+		p.warnings = append(p.warnings, diagnose(hcl.Diagnostics{d}, d.Severity))
 	}
 	p.settings = cfg.Settings() // the plugins have said by now what may be shown
 	p.changes = config.Changes(h.now.settings, p.settings)

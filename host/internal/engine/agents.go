@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/airlock-host/airlock/config"
 	"github.com/airlock-host/airlock/host/internal/cells"
@@ -118,22 +118,6 @@ func (g *agent) view() AgentView {
 		Running: len(g.running), Queued: len(g.queue), QueueLimit: b.Queue, Warm: len(g.warm), Capabilities: []string{}}
 }
 
-// health gives what an agent provides, or why it cannot take missions.
-func (e *Engine) health(g *agent) (caps []string, err error) {
-	b := g.block()
-	if b.Invalid != "" {
-		return nil, fmt.Errorf("agent %q: %s", b.Name, b.Invalid)
-	}
-	for _, ref := range []string{b.Isolation, b.Runtime} {
-		got, err := e.opts.Plugins.Capabilities(ref)
-		if err != nil {
-			return nil, fmt.Errorf("agent %q: %s: %w", b.Name, ref, err)
-		}
-		caps = append(caps, got...)
-	}
-	return caps, nil
-}
-
 // Agents gives every agent block as it is now, and those that a reload took away
 // for as long as missions of them live.
 func (e *Engine) Agents() []AgentView {
@@ -149,36 +133,10 @@ func (e *Engine) Agents() []AgentView {
 		} else {
 			v.Healthy, v.Capabilities = true, caps
 		}
-		v.Notes = notes(g, live)
+		v.Notes = e.notes(g, live)
 		views = append(views, v)
 	}
 	return views
-}
-
-// notes are what status says out loud of an agent.
-func notes(g *agent, live []*actor) []string {
-	var notes []string
-	if g.block().Network.Mode == "open" {
-		notes = append(notes, "network open: the cell reaches whatever this machine reaches")
-	}
-	for _, a := range live {
-		s := a.sess.Load()
-		if a.agent != g || s == nil {
-			continue
-		}
-		facts := s.cell.CellFacts()
-		for limit, how := range facts.GetLimits() {
-			if strings.HasPrefix(how, "not-enforced") && !strings.HasSuffix(how, ":no limit was set") {
-				notes = append(notes, "limit "+limit+": "+how)
-			}
-		}
-		if facts.GetLink() == 2 { // LINK_PROTECTION_UNPROTECTED
-			notes = append(notes, "link: unprotected (the workload has the cell agent's uid)")
-		}
-		break
-	}
-	slices.Sort(notes)
-	return notes
 }
 
 // fitness is how an agent could take a dispatch.
@@ -221,7 +179,7 @@ func (e *Engine) choose(d *Dispatch) (*agent, *Refusal) {
 			return nil, &Refusal{Kind: RefusedUnknownAgent, Agent: d.AgentID, Detail: fmt.Sprintf("no agent block is named %q", d.AgentID)}
 		}
 		fit, _, why := e.assess(g, d)
-		if kind, refused := map[fitness]RefusalKind{fitNever: RefusedUnknownAgent, fitLacks: RefusedNoAgent, fitFull: RefusedQueueFull}[fit]; refused {
+		if kind, refused := map[fitness]RefusalKind{fitNever: RefusedUnhealthyAgent, fitLacks: RefusedNoAgent, fitFull: RefusedQueueFull}[fit]; refused {
 			return nil, &Refusal{Kind: kind, Agent: d.AgentID, Detail: why}
 		}
 		return g, nil
@@ -300,7 +258,13 @@ func (e *Engine) refreshCapabilities() {
 	}
 }
 
+// lookPause is the pause between two looks at what tells nobody when it changes:
+// the sources of workspaces.
+const lookPause = 30 * time.Second
+
 func (e *Engine) watchPlugins(ctx context.Context) {
+	tick := time.NewTicker(lookPause)
+	defer tick.Stop()
 	for {
 		changed := e.opts.Plugins.Changed()
 		e.refreshCapabilities()
@@ -308,6 +272,7 @@ func (e *Engine) watchPlugins(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changed:
+		case <-tick.C:
 		}
 	}
 }

@@ -42,13 +42,14 @@ type RefusalKind int
 
 // The kinds of refusal.
 const (
-	_                   RefusalKind = iota
-	RefusedConflict                 // 409: terminal already, with another payload
-	RefusedUnknownAgent             // 404: the named agent is unknown or unhealthy
-	RefusedNoAgent                  // 503: no healthy agent that fits
-	RefusedUnavailable              // 503: the store is down, or the host drains
-	RefusedQueueFull                // 503: every fitting agent's queue is full
-	RefusedInvalid                  // 400
+	_                     RefusalKind = iota
+	RefusedConflict                   // 409: terminal already, with another payload
+	RefusedUnknownAgent               // 404: the named agent is unknown
+	RefusedUnhealthyAgent             // the named agent is known and takes no missions: 404 for the orchestrator, 503 else
+	RefusedNoAgent                    // 503: no healthy agent that fits
+	RefusedUnavailable                // 503: the store is down, or the host drains
+	RefusedQueueFull                  // 503: every fitting agent's queue is full
+	RefusedInvalid                    // 400
 )
 
 // Refusal is why a dispatch was refused; nothing was journalled.

@@ -85,6 +85,7 @@ func (w *world) Runtime(string) (pluginv1.RuntimeClient, error)     { return w.r
 func (w *world) Policy(string) (pluginv1.PolicyClient, error)       { return w.policy, nil }
 func (w *world) Capabilities(string) ([]string, error)              { return []string{"fake"}, nil }
 func (w *world) Features(string) []string                           { return []string{"grants"} }
+func (w *world) Attributes(string) map[string]string                { return nil }
 func (w *world) Needs(string) []*pluginv1.Need                      { return nil }
 func (w *world) Changed() <-chan struct{}                           { return nil }
 

@@ -144,7 +144,7 @@ func (e *Engine) Plan(ctx context.Context, d Dispatch) (Plan, error) {
 	v := g.view()
 	p.Agent, p.Isolation, p.Runtime, p.Ahead, p.Intent = block.Name, block.Isolation, block.Runtime, v.Queued, o.Intent
 	_, p.Capabilities, _ = e.assess(g, &d)
-	p.Notes = append(p.Notes, notes(g, e.live())...)
+	p.Notes = append(p.Notes, e.notes(g, e.live())...)
 	p.Revocation = block.Revocation
 	p.fill(specOf(block))
 	p.Cell.Warm = v.Warm > 0

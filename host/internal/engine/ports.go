@@ -50,6 +50,9 @@ type Plugins interface {
 	Capabilities(ref string) ([]string, error)
 	// Features that the instance's plugin declares.
 	Features(ref string) []string
+	// Attributes are what a healthy instance says of itself, such as
+	// "limit.disk": "not-enforced:REASON".
+	Attributes(ref string) map[string]string
 	// Needs that the instance's plugin declares.
 	Needs(ref string) []*pluginv1.Need
 	// Changed is closed at the next change of any instance's health.

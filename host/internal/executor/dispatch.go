@@ -154,7 +154,7 @@ func (x *Executor) refusal(err error, d engine.Dispatch) problem {
 	switch r.Kind {
 	case engine.RefusedConflict:
 		return problem{Type: "mission-conflict", Status: 409, Detail: r.Detail}
-	case engine.RefusedUnknownAgent:
+	case engine.RefusedUnknownAgent, engine.RefusedUnhealthyAgent:
 		return problem{Type: "agent-not-connected", Status: 404, Detail: r.Detail, AgentID: d.AgentID}
 	case engine.RefusedInvalid:
 		return problem{Type: "invalid-dispatch", Status: 400, Detail: r.Detail}

@@ -39,6 +39,7 @@ func TestDispatchChecksInTheRuledOrder(t *testing.T) {
 		{"400 before 503", "/dispatch", "application/json", token, `{"mission_id":7,"objective":"x"}`, refuse(engine.RefusedNoAgent), 400, "invalid-dispatch"},
 		{"known before 503", "/dispatch", "application/json", token, string(body("known")), refuse(engine.RefusedNoAgent), 202, ""},
 		{"unknown agent", "/dispatch", "application/json", token, named, refuse(engine.RefusedUnknownAgent), 404, "agent-not-connected"},
+		{"unhealthy agent", "/dispatch", "application/json", token, named, refuse(engine.RefusedUnhealthyAgent), 404, "agent-not-connected"},
 		{"no agent", "/dispatch", "application/json", token, good, refuse(engine.RefusedNoAgent), 503, "executor-unavailable"},
 		{"queue full", "/dispatch", "application/json", token, good, refuse(engine.RefusedQueueFull), 503, "executor-unavailable"},
 		{"store down", "/dispatch", "application/json", token, good, fmt.Errorf("commit: %w", engine.ErrUnavailable), 503, "executor-unavailable"},

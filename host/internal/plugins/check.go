@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/airlock-host/airlock/config"
+	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
 
 // Check validates instances without any effect on the running ones: each block
@@ -49,6 +50,55 @@ func (c *Catalog) check(ctx context.Context, spec config.Instance) (hcl.Diagnost
 	}
 	_, diags, fault := c.findings(ctx, p, spec)
 	return diags, fault
+}
+
+// Saying is what a plugin says of itself once it has its config.
+type Saying struct {
+	Attributes map[string]string // of its health
+	Features   []string
+}
+
+// Ask starts a plugin with its config, beside those that run and with its state
+// in the catalog's own directory, for what it says of itself, and ends it again.
+// The catalog has to be one that was made for the question.
+func (c *Catalog) Ask(ctx context.Context, spec config.Instance) (*Saying, error) {
+	c.prepare.Do(func() { c.prepareErr = c.prepareDirs() })
+	img, fault := c.verified(spec)
+	if fault != nil {
+		return nil, fault
+	}
+	defer c.images.release(img)
+	p, fault := c.launch(ctx, spec, img)
+	if fault != nil {
+		return nil, fault
+	}
+	defer p.discard()
+	if fault := c.describe(ctx, p); fault != nil {
+		return nil, fault
+	}
+	if fault := c.configure(ctx, p, spec); fault != nil {
+		return nil, fault
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.deadlines.Shutdown)
+		defer cancel()
+		p.shutdown(ctx)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, c.deadlines.Health)
+	defer cancel()
+	stream, err := pluginv1.NewPluginClient(p.conn).Health(ctx, &pluginv1.HealthRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for {
+		h, err := stream.Recv()
+		if err != nil {
+			return nil, err
+		}
+		if h = checkHealth(h); h.GetState() != pluginv1.HealthState_HEALTH_STATE_UNAVAILABLE {
+			return &Saying{Attributes: h.GetAttributes(), Features: p.description.GetFeatures()}, nil
+		}
+	}
 }
 
 // borrow finds a process that serves the same plugin; nil when none does. The

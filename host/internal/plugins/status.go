@@ -93,6 +93,18 @@ func (c *Catalog) Features(ref string) []string {
 	return slices.Clone(i.features)
 }
 
+// Attributes that the instance's last health message has; none while it has no
+// process.
+func (c *Catalog) Attributes(ref string) map[string]string {
+	i := c.find(ref)
+	if i == nil {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return maps.Clone(i.health.GetAttributes())
+}
+
 // Needs gives what the instance's plugin uses outside of its own process, in its
 // own words; nil when it is not known.
 func (c *Catalog) Needs(ref string) []*pluginv1.Need {

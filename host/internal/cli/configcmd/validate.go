@@ -52,9 +52,12 @@ func Validate(check PluginCheck, running Running) *cobra.Command {
 				path = args[0]
 			}
 			sources := &config.Sources{}
-			cfg, diags := config.Load(path, config.Options{Strict: !quarantine, Sources: sources})
-			if cfg != nil && check != nil && !noPlugins {
-				more := check(cmd.Context(), cfg)
+			cfg, diags := config.Load(path, config.Options{Strict: !quarantine, Sources: sources, KeepBroken: true})
+			if cfg != nil {
+				more := cfg.CheckPlaces()
+				if check != nil && !noPlugins {
+					more = append(more, check(cmd.Context(), cfg)...)
+				}
 				if quarantine {
 					more = asWarnings(more)
 				}
@@ -62,7 +65,7 @@ func Validate(check PluginCheck, running Running) *cobra.Command {
 			}
 			result := config.DiagnosticsJSON(diags, sources)
 			var changes []config.Change
-			if diff && cfg != nil {
+			if diff && cfg != nil && result.Valid {
 				changes = config.Changes(host, cfg.Settings())
 			}
 			if asJSON {

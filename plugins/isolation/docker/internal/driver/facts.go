@@ -11,7 +11,10 @@ import (
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
 
-const notAsked = "not-enforced:no limit was set"
+const (
+	notAsked         = "not-enforced:no limit was set"
+	volumesUnlimited = "not-enforced:volumes are directories of the machine, without a quota"
+)
 
 // user is the workload's uid and gid.
 func (in *instance) user(spec *pluginv1.CellSpec) (uid, gid uint32) {
@@ -111,7 +114,7 @@ func (in *instance) diskPlan(spec *pluginv1.CellSpec, info *system.Info) (how st
 	quota = !in.config.ReadOnly && quotaDriver(info)
 	for _, v := range spec.GetVolumes() {
 		if !v.GetReadOnly() {
-			return "not-enforced:volumes are directories of the machine, without a quota", quota
+			return volumesUnlimited, quota
 		}
 	}
 	switch {

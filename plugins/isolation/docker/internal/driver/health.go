@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -187,6 +188,11 @@ func attributesOf(in *instance, info *system.Info, version string) map[string]st
 	}
 	if r := in.config.Runtime; r != nil {
 		out["engine.runtime"] = *r
+	}
+	out["limit.disk"] = volumesUnlimited // every mission has a volume that it may write
+	out["link"] = "protected"
+	if os.Geteuid() != 0 && in.uid == 0 {
+		out["link"] = "unprotected: an ordinary user has no uids to give; set user"
 	}
 	for name, can := range map[string]bool{"cpu": info.CPUCfsQuota, "memory": info.MemoryLimit, "pids": info.PidsLimit} {
 		out["limit."+name] = "not-enforced:the engine says that the kernel cannot"
