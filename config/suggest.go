@@ -30,6 +30,9 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
+// Nearest is the candidate that was probably meant by name, or empty.
+func Nearest(name string, candidates []string) string { return nearest(name, candidates) }
+
 // editDistance counts insertions, deletions and replacements of runes.
 func editDistance(a, b string) int {
 	ra, rb := []rune(a), []rune(b)

@@ -115,7 +115,7 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request, op *Operator) er
 		return err
 	}
 	if s.opts.Reload == nil {
-		return refuse(http.StatusUnprocessableEntity, "this version does not reload its configuration: restart the host, its missions go on (airlock plugin reload NAME relaunches one plugin)")
+		return refuse(http.StatusUnprocessableEntity, "this host has no configuration file to read again (airlock dev makes its own): end it and start it anew, or use airlock serve --config FILE (airlock plugin reload NAME relaunches one plugin)")
 	}
 	result, err := s.opts.Reload(r.Context())
 	if err != nil {

@@ -18,6 +18,10 @@ func TestMissionsFromDispatchToTheEnd(t *testing.T) {
 	h := apitest.New(t)
 	sh := alice(t, h)
 	sh.run("mission", "list").want(t, 0).has(t, "airlock mission dispatch")
+	sh.run("mission", "list", "--agent", "nope").want(t, 0).has(t, `no missions of agent "nope"`, "there is no agent of this name", "agent-01")
+	if got := sh.run("mission", "list", "--agent", "agent-01").want(t, 0); strings.Contains(got.out, "there is no agent") {
+		t.Errorf("an agent that is there: %s", got.out)
+	}
 	if got := sh.run("mission", "dispatch", "echo hello", "--id", "a/../b", "--agent", "agent-01").want(t, 0); got.out != "a/../b\n" {
 		t.Errorf("dispatch printed %q", got.out)
 	}
@@ -201,7 +205,15 @@ func TestPluginsAndHostCommands(t *testing.T) {
 	sh.run("plugin", "list").want(t, 0).has(t, "isolation.docker.container", "unhealthy", "docker is not reachable")
 	sh.run("plugin", "list", "--json").want(t, 0).has(t, `"restarts": 2`)
 	sh.run("plugin", "inspect", "container").want(t, 0).has(t, "airlock-isolation-docker")
-	sh.run("plugin", "inspect", "none").want(t, ExitNotFound)
+	sh.run("plugin", "inspect", "none").want(t, ExitNotFound).has(t, "PATH of an executable", "--plugin-dir")
+	// What no instance uses is looked for as an executable.
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "airlock-isolation-other"), []byte("no program"), 0o700); err != nil { //nolint:gosec // an executable
+		t.Fatal(err)
+	}
+	for _, name := range []string{"other", "airlock-isolation-other"} {
+		sh.run("plugin", "inspect", name, "--plugin-dir", dir).want(t, ExitFailed).has(t, filepath.Join(dir, "airlock-isolation-other"))
+	}
 	sh.run("plugin", "reload", "isolation.docker.container").want(t, 0)
 	sh.run("plugin", "reload", "none").want(t, ExitNotFound)
 	if h.Plugins.Reloaded.Load() != 1 {
@@ -214,7 +226,7 @@ func TestPluginsAndHostCommands(t *testing.T) {
 		t.Errorf("version = %v", got)
 	}
 	sh.run("completion", "bash").want(t, 0).has(t, "airlock")
-	dir := t.TempDir()
+	dir = t.TempDir()
 	sh.run("man", dir).want(t, 0)
 	if _, err := os.Stat(filepath.Join(dir, "airlock-mission-dispatch.1")); err != nil {
 		t.Error(err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,9 +69,27 @@ func (a *app) listCommand() *cobra.Command {
 		if whole {
 			columns = 0
 		}
+		if len(list.Missions) == 0 && agentName != "" {
+			fmt.Fprintln(cmd.OutOrStdout(), c.noMissionsOf(cmd.Context(), agentName))
+			return nil
+		}
 		return showMissions(cmd.OutOrStdout(), list, columns)
 	})
 	return cmd
+}
+
+// noMissionsOf says that an agent has none, and whether there is such an agent at
+// all. One that a reload took away may have had missions, so it is no error.
+func (c *client) noMissionsOf(ctx context.Context, name string) string {
+	text := fmt.Sprintf("no missions of agent %q match", name)
+	names := make([]string, 0, 8)
+	for _, w := range agentNames(ctx, c) {
+		names = append(names, strings.SplitN(w, "\t", 2)[0])
+	}
+	if len(names) == 0 || slices.Contains(names, name) {
+		return text
+	}
+	return printable(fmt.Sprintf("%s; there is no agent of this name now, there are: %s", text, strings.Join(names, ", ")))
 }
 
 // missions reads pages until limit is reached (0: all of them).

@@ -3,16 +3,19 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/airlock-host/airlock/config"
 	"github.com/airlock-host/airlock/host/internal/plugins"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 	"github.com/airlock-host/airlock/sdk/conformance"
@@ -93,11 +96,15 @@ func (a *app) pluginInspectCommand() *cobra.Command {
 		Use: "inspect NAME|PATH", Short: "everything about a plugin instance, or about an executable", Args: cobra.ExactArgs(1),
 		Long: `Show everything about a plugin instance of the host: how it is, and what its
 config block takes. A PATH (with a slash in it) is an executable: it is started,
-asked what it is, and ended again; no host is needed.`,
-		Example: "  airlock plugin inspect isolation.docker.container\n  airlock plugin inspect ./bin/plugins/airlock-runtime-command --json",
+asked what it is, and ended again; no host is needed. So is the executable of a
+driver (docker, or airlock-isolation-docker) that no instance uses yet, which is
+looked for in --plugin-dir.`,
+		Example: "  airlock plugin inspect isolation.docker.container\n  airlock plugin inspect docker          # to write its block\n  airlock plugin inspect ./bin/plugins/airlock-runtime-command --json",
 	}
 	asJSON := jsonFlag(cmd)
-	inspect := a.withHost(func(cmd *cobra.Command, args []string, c *client) error {
+	var dir string
+	cmd.Flags().StringVar(&dir, "plugin-dir", "", "where the executable of a driver is (default: where the host has them, else /usr/lib/airlock/plugins)")
+	inspect := func(cmd *cobra.Command, args []string, c *client) error {
 		list, raw, err := c.plugins(cmd.Context())
 		if err != nil {
 			return err
@@ -117,17 +124,75 @@ asked what it is, and ended again; no host is needed.`,
 			}
 		}
 		if found == 0 {
-			return failf(ExitNotFound, "there is no plugin instance %q; airlock plugin list shows them", args[0])
+			return errNoInstance
 		}
 		return nil
-	})
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if strings.Contains(args[0], "/") {
 			return inspectFile(cmd, args[0], *asJSON)
 		}
-		return inspect(cmd, args)
+		c, done, err := a.client()
+		if err == nil {
+			defer done()
+			if err = inspect(cmd, args, c); err == nil {
+				return nil
+			}
+		}
+		where := dir
+		if where == "" {
+			where = c.pluginDir(cmd.Context())
+		}
+		files := executables(where, args[0])
+		for _, file := range files {
+			if err := inspectFile(cmd, file, *asJSON); err != nil {
+				return err
+			}
+		}
+		switch {
+		case len(files) > 0:
+			return nil
+		case errors.Is(err, errNoInstance):
+			return failf(ExitNotFound, "there is no plugin instance %q (airlock plugin list shows them), and no executable of a plugin of that name in %s; --plugin-dir DIR looks elsewhere, and the PATH of an executable, such as ./airlock-isolation-docker, works too", args[0], where)
+		}
+		return err // it may be an instance of a host that does not answer
 	}
 	return cmd
+}
+
+var errNoInstance = errors.New("there is no such plugin instance")
+
+// pluginDir is where the host has its plugins, as far as it says so; else where
+// packages put them.
+func (c *client) pluginDir(ctx context.Context) string {
+	var host struct {
+		Settings []config.Setting `json:"settings"`
+	}
+	if c != nil {
+		if _, err := c.get(ctx, "/api/v1/config", &host); err == nil {
+			for _, s := range host.Settings {
+				if dir, err := strconv.Unquote(s.Text); s.Path == "plugins.dir" && err == nil {
+					return dir
+				}
+			}
+		}
+	}
+	return "/usr/lib/airlock/plugins"
+}
+
+// executables are the plugins in a directory that have a name or are called so.
+func executables(dir, name string) []string {
+	var paths []string
+	found, err := plugins.Find(dir)
+	if err != nil {
+		return nil
+	}
+	for _, f := range found {
+		if name == f.Name || name == f.File {
+			paths = append(paths, f.Path)
+		}
+	}
+	return paths
 }
 
 // inspectFile starts an executable and shows what it says of itself.

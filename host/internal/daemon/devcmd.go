@@ -394,9 +394,38 @@ func (d *dev) dispatch(ctx context.Context, body []byte) error {
 			case <-time.After(20 * time.Millisecond):
 			}
 		default:
-			return fmt.Errorf("the dispatch was refused: %s", bytes.TrimSpace(text))
+			return fmt.Errorf("the dispatch was refused: %s", refusalWords(text))
 		}
 	}
+}
+
+// refusalWords are the words of a refused dispatch: the orchestrator's answer, in
+// whose detail the host's answer stands as it came.
+func refusalWords(text []byte) string {
+	var answer struct {
+		Error  string `json:"error"`
+		Detail any    `json:"detail"`
+	}
+	if json.Unmarshal(text, &answer) != nil {
+		return string(bytes.TrimSpace(text))
+	}
+	switch d := answer.Detail.(type) {
+	case string:
+		if i := strings.IndexByte(d, '{'); i >= 0 && json.Valid([]byte(d[i:])) {
+			return refusalWords([]byte(d[i:]))
+		}
+		if d != "" {
+			return d
+		}
+	case map[string]any:
+		if inner, err := json.Marshal(d); err == nil {
+			return refusalWords(inner)
+		}
+	}
+	if answer.Error != "" {
+		return answer.Error
+	}
+	return string(bytes.TrimSpace(text))
 }
 
 func (d *dev) print(ev orchestrator.Event) {

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -52,12 +53,31 @@ func locate(dir string, spec config.Instance) (Found, *Fault) {
 	}
 	if _, err := os.Stat(f.Path); err != nil {
 		if os.IsNotExist(err) {
-			return f, faultf(NotFound, "there is no executable %s in %s", file, dir).
+			return f, faultf(NotFound, "there is no executable %s in %s%s", file, dir, meant(dir, spec)).
 				advise("install the package %s, or the plugin's executable by hand, or correct plugins.dir", file)
 		}
 		return f, faultf(NotFound, "%v", err)
 	}
 	return f, nil
+}
+
+// meant is the plugin of the same kind whose name is nearest, as a question; empty
+// where none is near.
+func meant(dir string, spec config.Instance) string {
+	found, err := Find(dir)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, f := range found {
+		if f.Kind == spec.Kind {
+			names = append(names, f.Name)
+		}
+	}
+	if near := config.Nearest(spec.Driver, names); near != "" {
+		return fmt.Sprintf(" (did you mean %q?)", near)
+	}
+	return ""
 }
 
 func validName(name string) bool {

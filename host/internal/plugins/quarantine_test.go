@@ -28,6 +28,11 @@ func TestEveryBadPluginHasItsOwnMessage(t *testing.T) {
 	}{
 		"missing": {"absent", func(*rig) {}, NotFound,
 			`there is no executable airlock-isolation-absent in <DIR>: install the package airlock-isolation-absent, or the plugin's executable by hand, or correct plugins\.dir`},
+		"mistyped": {"dokcer", func(r *rig) {
+			r.write("airlock-isolation-docker", []byte("x"), 0o755)
+			r.write("airlock-runtime-dokce", []byte("x"), 0o755)
+		}, NotFound,
+			`there is no executable airlock-isolation-dokcer in <DIR> \(did you mean "docker"\?\): install the package airlock-isolation-dokcer, or the plugin's executable by hand, or correct plugins\.dir`},
 		"path traversal": {"a/../../b", func(*rig) {}, NotFound,
 			`"a/\.\./\.\./b" is no plugin name: use lower-case letters, digits, - and _`},
 		"not executable": {"plain", func(r *rig) { r.write("airlock-isolation-plain", []byte("\x7fELF"), 0o644) }, NotExecutable,
