@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/mission"
@@ -74,18 +73,14 @@ func spooledText(f mission.Fact) []byte {
 	return text
 }
 
+// sum is the digest as the gap event shows it.
+func (l *lostEvents) sum() string { return "sha256:" + hex.EncodeToString(l.digest[:]) }
+
 // fact is the gap event; kept is where the events are.
 func (l *lostEvents) fact(kept string) mission.Gapped {
-	note := fmt.Sprintf("%d events of calls could not be journalled; the digest over them is sha256:%s", l.n, hex.EncodeToString(l.digest[:]))
+	note := fmt.Sprintf("%d events of calls could not be journalled; the digest over them is %s", l.n, l.sum())
 	if kept != "" {
 		note += "; they are kept in " + kept
 	}
 	return mission.Gapped{V: 1, What: gapCalls, To: l.n, Note: note}
-}
-
-// unrecorded says that a proposal was dispatched without its record.
-func (a *actor) unrecorded(proposalID string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Contains(a.lost.calls, proposalID)
 }

@@ -68,8 +68,12 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 		g = newAgent(goneAgent(m))
 	}
 	a := e.newActor(m.ID, g)
-	a.m, a.head, a.lost, a.behind, a.away = m, r.Head, e.fromSpool(m.ID), rowEvery, true
-	a.used.add(a.lost.calls...)
+	lost, spooled := e.fromSpool(ctx, m.ID)
+	for i := range spooled { // what was admitted counts, recorded or not (X2)
+		m.Apply(spooled[i].fact, spooled[i].At)
+	}
+	a.m, a.head, a.lost, a.behind, a.away = m, r.Head, lost, rowEvery, true
+	a.used.missed(lost.calls...)
 	a.publish()
 	if c != nil && m.Phase == mission.PhaseQueued { // of a start that was given up
 		left := c

@@ -19,9 +19,13 @@ type used struct {
 	mu     sync.Mutex
 	loaded bool // the journal's are in it
 	ids    map[uint64]struct{}
+	// unrecorded are those of which the journal has nothing (fail_open).
+	unrecorded map[string]struct{}
 }
 
-func newUsed() *used { return &used{seed: maphash.MakeSeed(), ids: map[uint64]struct{}{}} }
+func newUsed() *used {
+	return &used{seed: maphash.MakeSeed(), ids: map[uint64]struct{}{}, unrecorded: map[string]struct{}{}}
+}
 
 func (u *used) add(ids ...string) {
 	u.mu.Lock()
@@ -38,13 +42,34 @@ func (u *used) has(id string) bool {
 	return ok
 }
 
+// missed takes in proposals that were dispatched without their record.
+func (u *used) missed(ids ...string) {
+	u.add(ids...)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, id := range ids {
+		u.unrecorded[id] = struct{}{}
+	}
+}
+
+func (u *used) isUnrecorded(id string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, ok := u.unrecorded[id]
+	return ok
+}
+
 // note takes in what a commit dispatched.
-func (u *used) note(facts []mission.Fact) {
+func (u *used) note(facts []mission.Fact) { u.add(dispatches(facts)...) }
+
+// dispatches are the proposals that facts dispatch.
+func dispatches(facts []mission.Fact) (ids []string) {
 	for _, f := range facts {
 		if x, ok := f.(governance.Executed); ok {
-			u.add(x.ProposalID)
+			ids = append(ids, x.ProposalID)
 		}
 	}
+	return ids
 }
 
 // load reads the ids of before once: from the task where it still has all of
@@ -73,6 +98,11 @@ func (e *Engine) loadUsed(ctx context.Context, a *actor, m *mission.Mission) err
 			return err
 		}
 	}
+	kept, err := e.keptCalls(a.id)
+	if err != nil {
+		return fmt.Errorf("read which calls were dispatched without their record: %w", err)
+	}
+	a.used.missed(kept...)
 	a.used.add(ids...) // what is dispatched meanwhile is added by its commit
 	a.used.mu.Lock()
 	a.used.loaded = true
@@ -108,7 +138,7 @@ func (e *Engine) dispatched(ctx context.Context, a *actor, m *mission.Mission, c
 	switch {
 	case err != nil:
 		return nil, noJournal(err)
-	case under == nil && a.unrecorded(c.ProposalID):
+	case under == nil && a.used.isUnrecorded(c.ProposalID):
 		return nil, &governance.Refused{Code: governance.CodeConsumed, Detail: fmt.Sprintf("proposal %q was dispatched while the journal was away: give a new call a new proposal_id", c.ProposalID)}
 	case under == nil:
 		return nil, nil // another id of the same hash
