@@ -14,16 +14,18 @@ import (
 )
 
 // protocolPlugins is a plugin directory with a runtime whose agent asks before
-// each call (testdata/protocol).
+// each call (testdata/protocol) and a revoker that grants (testdata/granting).
 var protocolPlugins = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "alplug")
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "airlock-runtime-protocol"), "./testdata/protocol")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the test's runtime: %w\n%s", err, text)
+	for out, pkg := range map[string]string{"airlock-runtime-protocol": "./testdata/protocol", "airlock-revoker-fake": "./testdata/granting"} {
+		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, out), pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build the test's plugins: %w\n%s", err, text)
+		}
 	}
 	for _, name := range []string{"airlock-isolation-host-supervisor", "airlock-runtime-command"} {
 		text, err := os.ReadFile(filepath.Join(bin, "plugins", name))

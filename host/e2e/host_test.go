@@ -108,11 +108,15 @@ type rig struct {
 	conf string
 	work string // the agent's workspace, read-write, seen by host and cell
 
-	cmd  *exec.Cmd
-	done chan struct{}
-	log  *lockedBuffer
-	api  *http.Client
+	cmd      *exec.Cmd
+	done     chan struct{}
+	log      *lockedBuffer
+	api      *http.Client
+	patience int // how many deadlines it waits; 0 is one
 }
+
+// time is how long the rig waits for something.
+func (r *rig) time() time.Duration { return time.Duration(max(1, r.patience)) * deadline }
 
 type lockedBuffer struct {
 	mu sync.Mutex
@@ -143,6 +147,7 @@ type settings struct {
 	plugins    string // directory of plugins; empty: the built ones
 	samePort   bool   // the REST listener has one port over restarts
 	orc        orchestrator.Options
+	before     func(*rig) // called when all is laid out and before the host starts
 }
 
 func newRig(t *testing.T, s settings) *rig {
@@ -237,6 +242,9 @@ operator "e2e" {
 			return (&net.Dialer{}).DialContext(ctx, "unix", sock)
 		},
 	}}
+	if s.before != nil {
+		s.before(r)
+	}
 	t.Cleanup(r.clean)
 	r.start()
 	return r
@@ -454,10 +462,10 @@ func (r *rig) call(method, path string, body, into any) int {
 // until waits for a condition.
 func (r *rig) until(what string, cond func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(r.time()); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if cond() {
 			return
 		}
 	}
-	r.t.Fatalf("it did not come to this in %v: %s\n%s", deadline, what, r.log)
+	r.t.Fatalf("it did not come to this in %v: %s\n%s", r.time(), what, r.log)
 }

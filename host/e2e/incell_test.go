@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -30,6 +31,12 @@ func inCell(args []string) int {
 		answer = ask(&http.Transport{}, "http://"+args[2], "")
 	case "call": // call FILE BASE BODY: a model API
 		answer = ask(&http.Transport{}, args[2]+"/v1/messages", args[3])
+	case "socket": // socket FILE PATH BODY: a model API, at a unix socket
+		answer = ask(&http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", args[2])
+		}}, "http://gateway/v1/messages", args[3])
+	case "nested": // nested FILE CLAUDE
+		answer = nested(args[2])
 	case "mcp": // mcp FILE
 		answer = cellFlow()
 	case "hunt": // hunt FILE REVERSED: look for a secret wherever a workload can

@@ -45,7 +45,7 @@ func (r *rig) tryDispatch(body map[string]any) (int, string) {
 // reaches waits until a mission is in one of the states.
 func (r *rig) reaches(id string, states ...string) orchestrator.Mission {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	ctx, cancel := context.WithTimeout(context.Background(), r.time())
 	defer cancel()
 	m, err := r.orc.Wait(ctx, id, func(m orchestrator.Mission) bool { return slices.Contains(states, m.State) })
 	if err != nil {

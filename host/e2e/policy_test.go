@@ -27,7 +27,7 @@ var policyPlugins = sync.OnceValues(func() (string, error) {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the example: %w\n%s", err, text)
 	}
-	for _, name := range []string{"airlock-isolation-host-supervisor", "airlock-runtime-command"} {
+	for _, name := range []string{"airlock-isolation-host-supervisor", "airlock-runtime-command", "airlock-runtime-claude-code"} {
 		text, err := os.ReadFile(filepath.Join(bin, "plugins", name))
 		if err != nil {
 			return "", err

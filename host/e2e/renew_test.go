@@ -21,7 +21,7 @@ esac; }
 echo "session:$KEPT:$WHY:$LOST" >> sessions
 `
 
-func renewRig(t *testing.T, governance, agent string) *rig {
+func renewRig(t *testing.T, governance, agent string, more ...string) *rig {
 	t.Helper()
 	dir, err := protocolPlugins()
 	if err != nil {
@@ -41,7 +41,7 @@ agent "governed" {
   }
   ` + agent + `
 }
-`})
+` + strings.Join(more, "\n")})
 }
 
 const pausedPushes = `

@@ -117,6 +117,8 @@ func runDev(ctx context.Context, o devOptions, out, errOut io.Writer) error {
 			return err
 		}
 		defer d.claudeCode.close()
+		takeVerdict(d.dir)
+		defer keepVerdict(d.dir)
 	}
 	d.orc = orchestrator.New(orchestrator.Options{AllowAgentID: true, Path: "/" + randomHex(16)})
 	if err := d.orc.Start("127.0.0.1:0"); err != nil {

@@ -36,6 +36,7 @@ type liveSession struct {
 	rt   *runtimeLink
 	// touched is when the session last gave a sign of life, in Unix nanoseconds.
 	touched atomic.Int64
+	given   givenUp
 	// jobs are the commands that run in the cell beside the session, by their
 	// session's id: chan *cellv1.Exited.
 	jobs sync.Map
@@ -91,7 +92,9 @@ func (e *Engine) follow(ctx context.Context, a *actor, s *liveSession) {
 	defer cancel()
 	rtDone := make(chan struct{})
 	go func() { defer close(rtDone); s.rt.run(ctx) }()
-	defer func() { cancel(); <-rtDone }()
+	retired := make(chan struct{})
+	go func() { defer close(retired); e.retireGrants(ctx, a, s.gen) }()
+	defer func() { cancel(); <-rtDone; <-retired }()
 	for {
 		conn := s.conn.Load()
 		ended := s.serve(ctx, conn)
@@ -166,6 +169,9 @@ func (s *liveSession) serve(ctx context.Context, conn *cell.Conn) (ended bool) {
 			}
 		case <-tick.C:
 			s.checkTime(conn)
+			if exited == nil {
+				s.endGivenUp(conn)
+			}
 		}
 	}
 }
@@ -185,7 +191,7 @@ func (s *liveSession) ended(ctx context.Context, conn *cell.Conn, x *cellv1.Exit
 		_ = conn.AckExit(ackCtx, s.id) // said again when the cell is used again
 		return true
 	}
-	end := endOf(x, result)
+	end := s.endOf(x, result)
 	end.Artifacts = append(end.Artifacts, s.gather(ctx, conn)...)
 	if ctx.Err() != nil {
 		return false

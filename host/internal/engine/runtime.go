@@ -352,6 +352,9 @@ func (r *runtimeLink) handle(ctx context.Context, msg *pluginv1.RunResponse) err
 		}
 	case *pluginv1.RunResponse_Problem:
 		s.eng.log.Warn("the runtime reports a problem", "mission", s.a.id, "fatal", m.Problem.GetFatal(), "message", m.Problem.GetMessage())
+		if m.Problem.GetFatal() {
+			s.giveUp(m.Problem.GetMessage())
+		}
 	case *pluginv1.RunResponse_Usage:
 		if len(s.spec.Gateways) > 0 {
 			return nil // counted where the calls went through

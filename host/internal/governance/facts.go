@@ -146,7 +146,7 @@ type (
 		GrantID    string  `json:"grant_id,omitempty"`
 		Issuer     string  `json:"issuer"`
 		Generation uint64  `json:"generation,omitempty"`
-		State      string  `json:"state,omitempty"` // requested | active
+		State      string  `json:"state,omitempty"` // requested | active | revoked: taken back, a later session has another one
 		Access     *Access `json:"access,omitempty"`
 		// Token: a harness was given another task token; the one before is void.
 		Token *TokenIssued `json:"token,omitempty"`

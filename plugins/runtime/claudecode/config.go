@@ -77,7 +77,7 @@ func (*claude) Describe() *pluginv1.DescribeResponse {
 	return &pluginv1.DescribeResponse{
 		Kind: pluginv1.Kind_KIND_RUNTIME, Name: name, Version: version,
 		Contracts:    []string{plugin.Contract},
-		Capabilities: []string{"runtime:claude-code", "hitl", "governed-tools", "resume"},
+		Capabilities: []string{"runtime:claude-code", "hitl", "resumable"},
 		Summary:      "Runs missions with the Claude Code CLI. Each of its tool calls is held at two gates of its own protocol until the host has admitted it.",
 		Needs: []*pluginv1.Need{
 			{What: "workspace_file", Value: instructionsFile, Reason: "with workspace_instructions its text is given to the agent"},

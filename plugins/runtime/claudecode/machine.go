@@ -95,6 +95,8 @@ func (m *machine) start(now time.Time, offset uint64) []*pluginv1.RunResponse {
 	m.now = now
 	if m.unfit != nil {
 		m.fatal("the session cannot be followed: " + m.unfit.Error())
+	} else if m.st.Fatal != "" { // the host may have been away when it was said
+		m.problem(true, m.st.Fatal)
 	}
 	if !m.st.Started {
 		m.st.Started = true

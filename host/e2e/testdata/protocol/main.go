@@ -9,6 +9,7 @@
 //
 //	agent → KEEP text    a checkpoint; a session that ends badly is followed by
 //	                     another, which finds the text in $KEPT
+//	agent → FATAL text   the plugin cannot go on
 //	agent → LATER        the question was put off, like a call
 //	agent → DEFER id     the call was put off: once it is decided another session
 //	                     follows
@@ -166,6 +167,9 @@ func (s *session) line(line string) error {
 	case "DEFER":
 		s.deferred = true
 		return s.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Deferred{Deferred: &pluginv1.Deferred{ProposalId: id}}})
+	case "FATAL":
+		return s.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Problem{Problem: &pluginv1.Problem{
+			Fatal: true, Message: strings.TrimSpace(id + " " + rest)}}})
 	case "LATER":
 		s.deferred = true
 		return nil

@@ -47,6 +47,17 @@ func CacheDir() (string, error) {
 // Build gives a small image, with busybox for a root file system. An error says
 // what is missing on the machine; hack/test-deps.sh installs it.
 func Build() (Image, error) {
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		return Image{}, missing("busybox", err)
+	}
+	return BuildWith("", func(tree string) error { return Tree(tree, busybox) }, busybox)
+}
+
+// BuildWith gives an image of the tree that fill makes in a new directory. It is
+// built again when the content of one of the files is another one, or the name:
+// that stands for fill's own code.
+func BuildWith(name string, fill func(tree string) error, files ...string) (Image, error) {
 	qemu, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
 		return Image{}, missing("QEMU", err)
@@ -60,17 +71,16 @@ func Build() (Image, error) {
 		return Image{}, missing("a kernel package", errors.New("none in "+filepath.Join(cache, "kernel")))
 	}
 	kernel := kernels[len(kernels)-1]
-	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		return Image{}, missing("busybox", err)
-	}
 	root, err := moduleDir()
 	if err != nil {
 		return Image{}, err
 	}
-	key, err := keyOf(filepath.Join(root, "host", "internal", "image"), kernel, busybox)
+	key, err := keyOf(filepath.Join(root, "host", "internal", "image"), append([]string{kernel}, files...)...)
 	if err != nil {
 		return Image{}, err
+	}
+	if name != "" {
+		key = name + "-" + key
 	}
 	dir := filepath.Join(cache, "image-"+key)
 	unlock, err := lock(filepath.Join(cache, "image.lock"))
@@ -86,7 +96,7 @@ func Build() (Image, error) {
 		return Image{}, err
 	}
 	defer os.RemoveAll(next)
-	if err := build(next, root, kernel, busybox); err != nil {
+	if err := build(next, root, kernel, fill); err != nil {
 		return Image{}, err
 	}
 	return Image{dir, qemu}, os.Rename(filepath.Join(next, "image"), dir)
@@ -132,12 +142,12 @@ func keyOf(source string, files ...string) (string, error) {
 
 // build makes the root's tree and builds the image of it, with the code of
 // airlock image build.
-func build(dir, root, kernel, busybox string) error {
+func build(dir, root, kernel string, fill func(tree string) error) error {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
 	tree := filepath.Join(dir, "tree")
-	if err := Tree(tree, busybox); err != nil {
+	if err := fill(tree); err != nil {
 		return err
 	}
 	tool := filepath.Join(dir, "imagetool")
