@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,9 +33,8 @@ func hostileSettings(api string) string {
 // have to get around its gates.
 var nestedFlags = [][]string{
 	{"--dangerously-skip-permissions"},
-	{"--permission-mode", "bypassPermissions", "--allowedTools", "Bash"},
 	{"--bare", "--dangerously-skip-permissions"},
-	{"--settings", `{"disableAllHooks":true,"permissions":{"allow":["Bash"]}}`, "--setting-sources", "project"},
+	{"--settings", `{"disableAllHooks":true,"permissions":{"allow":["Bash"]}}`, "--permission-mode", "bypassPermissions", "--allowedTools", "Bash"},
 }
 
 // nested is what an agent may try from Bash: another Claude Code, first as the
@@ -46,7 +46,7 @@ func nested(claude string) string {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, claude, append([]string{"-p", "bash touch /workspace/nested-" + name + "\nsay over"}, args...)...)
-		cmd.Env = append(os.Environ(), env...)
+		cmd.Env, cmd.Dir = append(os.Environ(), env...), os.TempDir() // what the workspace says would stand in its way
 		text, err := cmd.CombinedOutput()
 		said = append(said, fmt.Sprintf("%s: %v %.200q", name, err, text))
 	}
@@ -73,8 +73,12 @@ func faultyJudge(t *testing.T) *httptest.Server {
 	t.Helper()
 	end := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		var about struct {
+			Args json.RawMessage `json:"args"`
+		}
 		text, _ := io.ReadAll(q.Body)
-		asked := func(word string) bool { return strings.Contains(string(text), "judge-"+word) }
+		_ = json.Unmarshal(text, &about)
+		asked := func(word string) bool { return strings.Contains(string(about.Args), "judge-"+word) }
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case asked("dies"):
@@ -125,6 +129,7 @@ func TestAnAgentDoesNotGetRoundItsGates(t *testing.T) {
 		write(t, filepath.Join(r.work, "allow.json"), `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}`, 0o644)
 		write(t, filepath.Join(r.work, ".mcp.json"), `{"mcpServers":{"bad":{"command":"touch","args":["/workspace/mcp-ran"]}}}`, 0o644)
 	}})
+	r.patience = 4 // several more Claude Codes are started one after the other
 	r.armed("")
 	claude := r.binaryOf("claude")
 	r.claude("claude", "victim", `say this is the victim
@@ -147,11 +152,10 @@ say done`)
 		"bash cp .claude/settings.local.json .claude/settings.json",
 		"bash touch danger-second",
 		"mcp bad poke {}",
-		`bash (env; cat /proc/[0-9]*/environ; find "$HOME" "$CLAUDE_CONFIG_DIR" /run /etc -xdev -type f -size -1000k -exec cat {} +) > seen 2>/dev/null; echo looked >> seen`,
+		"bash " + lookingRound,
 		"bash ./in-cell in-cell nested nested " + claude,
 		`bash ./in-cell in-cell socket by-socket "$AIRLOCK_GATEWAY_ANTHROPIC_SOCKET" '` + byHand + `'; ./in-cell in-cell call by-port "$AIRLOCK_GATEWAY_ANTHROPIC_URL" '` + byHand + `'`,
 		`bash ./in-cell in-cell socket stolen-socket ` + door["AIRLOCK_GATEWAY_ANTHROPIC_SOCKET"] + ` '` + byHand + `'; ./in-cell in-cell call stolen-port ` + door["AIRLOCK_GATEWAY_ANTHROPIC_URL"] + ` '` + byHand + `'`,
-		`bash for p in /proc/[0-9]*; do case "$(tr '\0' ' ' < $p/cmdline 2>/dev/null)" in *airlock-cell*) echo tried >> helper; kill -9 ${p#/proc/} 2>/dev/null && echo killed >> helper;; esac; done`,
 		"bash echo judge-dies >> judged",
 		"bash echo judge-hangs >> judged",
 		"bash echo judge-garbage >> judged",
@@ -170,9 +174,8 @@ say done`)
 	if stolen.Load() != 0 {
 		t.Errorf("%d connections to the workspace's own API", stolen.Load())
 	}
-	seen := r.rows("seen")
-	if len(seen) < 2 || seen[len(seen)-1] != "looked" || !strings.Contains(strings.Join(seen, "\n"), "ANTHROPIC_API_KEY=") {
-		t.Errorf("the agent has not looked for the key: %d lines", len(seen))
+	if seen := strings.Join(r.rows("seen"), "\n"); !strings.HasSuffix(seen, "\nlooked") || !strings.Contains(seen, "\ntried\n") || !strings.Contains(seen, "ANTHROPIC_API_KEY=") || len(r.rows("calls")) > 0 {
+		t.Errorf("the agent has looked round: %d bytes; it has done %q", len(seen), r.rows("calls"))
 	}
 	if got := r.result("nested"); !strings.Contains(got, "own: exit status 1") || strings.HasPrefix(got, "0 model calls") || strings.Count(got, "\n") != 1+len(nestedFlags) {
 		t.Errorf("another Claude Code: %s", got)
@@ -189,21 +192,18 @@ say done`)
 			t.Errorf("a call made by hand has reached the API: %.200q", q.Body)
 		}
 	}
-	if got := r.rows("helper"); len(got) == 0 || slices.Contains(got, "killed") {
-		t.Errorf("the cell agent: %q", got)
-	}
 	if got := r.rows("judged"); !slices.Equal(got, []string{"judge-is-well"}) {
 		t.Errorf("with a judge who is not well ran %q", got)
 	}
+	r.secretNowhere(263200, 263299, nil, "m", "victim")
 	write(t, filepath.Join(r.work, "go"), "", 0o644)
 	if m := r.reaches("victim", "done", "failed", "aborted"); m.State != "done" {
 		t.Fatalf("mission %+v", m)
 	}
 	ran, not := r.wholeCalls("m")
-	if want := []string{"Bash BLOCK", "Bash BLOCK", "Bash BLOCK", "Bash BLOCK", "Bash BLOCK"}; len(ran) != 10 || !slices.Equal(not, want) {
+	if want := []string{"Bash BLOCK", "Bash BLOCK", "Bash BLOCK", "Bash BLOCK", "Bash BLOCK"}; len(ran) != 8 || !slices.Equal(not, want) {
 		t.Errorf("ran %q, and not %q", ran, not)
 	}
-	r.secretNowhere(263200, 263299, nil, "m", "victim")
 	r.verify("m")
 }
 

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -27,18 +26,22 @@ const claudeInCell = "/usr/local/bin/claude"
 func claudeStory(place string) string {
 	return `usage 1000 50
 say this is ` + place + `
-bash echo one >> calls
 write /workspace/b.txt first
-edit /workspace/b.txt|first|second
 bash deploy prod
 bash echo danger >> calls
-bash (env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; find "$HOME" /run /tmp /etc -xdev -type f -size -1000k -exec cat {} +) > seen 2>/dev/null; for p in /proc/[0-9]*; do case "$(tr '\0' ' ' < $p/cmdline 2>/dev/null)" in *airlock-cell*) kill -9 ${p#/proc/} 2>/dev/null && echo killed $p >> calls;; esac; done; (ulimit -c unlimited; sleep 9 & kill -SEGV $!; wait) 2>/dev/null; ls | grep core >> calls; echo looked >> seen
+bash ` + lookingRound + `
 ask Which color?|Red|Blue
 bash echo push held >> calls
 bash echo push deferred >> calls
 bash echo end >> calls
 say done`
 }
+
+// lookingRound is a command that looks for keys, tries to end the cell agent, and
+// to leave a core file behind.
+const lookingRound = `(env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; find "$HOME" /run /tmp /etc -xdev -type f -size -1000k -exec cat {} +) > seen 2>/dev/null; ` +
+	`for p in 1 $(grep -la '^[a-z/]*airlock-cell' /proc/[0-9]*/cmdline | tr -dc '0-9\n'); do echo tried >> seen; kill -9 $p 2>/dev/null && echo killed >> calls; done; ` +
+	`(ulimit -c unlimited; sleep 9 & kill -SEGV $!; wait) 2>/dev/null; ls | grep core >> calls; echo looked >> seen`
 
 // glibcTree makes a root of busybox, bash, and the libraries that bash and the
 // CLI are linked with, from this machine's own files.
@@ -199,7 +202,7 @@ agent %[1]q {
 func TestClaudeCodeIsGovernedInEveryDriver(t *testing.T) {
 	t.Parallel()
 	r, api := claudePlaces(t)
-	r.patience = 4 // a VM without KVM is slow
+	r.patience = 6 // a VM without KVM is slow
 	for _, place := range places {
 		r.claude(place, place, claudeStory(place))
 	}
@@ -209,71 +212,72 @@ func TestClaudeCodeIsGovernedInEveryDriver(t *testing.T) {
 	}
 	// Each cell has its agent now, which waits.
 	r.secretNowhere(263000, 263199, []string{needs.engine.Dir}, places...)
-	var mu sync.Mutex
-	deferred := map[string]string{}
-	r.inPlaces(t, func(r *rig, place string) {
-		d := r.untilDeferred(place, questions[place])
-		mu.Lock()
-		defer mu.Unlock()
-		deferred[place] = d
-	})
+	held, deferred := map[string]string{}, map[string]string{}
 	for _, place := range places {
+		r.answerBlue(place, questions[place])
+	}
+	for _, place := range places {
+		held[place] = r.pending(place, "")
+		r.didIn(place, "deployed dry")
+		r.approve(place, held[place])
+	}
+	for _, place := range places {
+		deferred[place] = r.pending(place, held[place])
+	}
+	for _, place := range places {
+		r.until("the call is put off", func() bool { return slices.Contains(r.journal(place), "suspended") })
 		r.cellsOf(place, 0)
 	}
 	r.end(syscall.SIGTERM)
 	r.start()
-	r.inPlaces(t, func(r *rig, place string) { r.fromDeferred(api, place, deferred[place]) })
+	for _, place := range places {
+		d := r.pending(place, deferred[place])
+		r.didIn(place, "deployed dry", "push held")
+		r.approve(place, d)
+	}
+	for _, place := range places {
+		r.storyIsWhole(api, place)
+	}
 	r.inspected()
 }
 
-// untilDeferred answers the question of the story, approves the call that is
-// held, and waits until the next one was put off: nothing runs any more.
-func (r *rig) untilDeferred(place string, q asked) (decision string) {
+// didIn says what a mission's commands have done in its workspace so far.
+func (r *rig) didIn(place string, want ...string) {
+	r.t.Helper()
+	if got := r.rows(place + "/calls"); !slices.Equal(got, want) {
+		r.t.Errorf("%s: what ran is %q, want %q", place, got, want)
+	}
+}
+
+// answerBlue answers the question of the story.
+func (r *rig) answerBlue(place string, q asked) {
 	r.t.Helper()
 	if !strings.Contains(q.Prompt, "Which color?") || !strings.Contains(q.Prompt, "Blue") {
 		r.t.Errorf("question %+v", q)
 	}
-	calls := place + "/calls"
-	if got := r.rows(calls); !slices.Equal(got, []string{"one", "deployed dry"}) {
-		r.t.Errorf("before the answer ran %q", got)
-	}
+	r.didIn(place, "deployed dry")
 	if code := r.call(http.MethodPost, "/api/v1/hitl/"+escape(q.HITLID)+"/respond", map[string]any{"text": "Blue"}, nil); code != http.StatusNoContent {
 		r.t.Fatalf("answer: %d", code)
 	}
-	held := r.pending(place, "")
-	if got := r.rows(calls); !slices.Equal(got, []string{"one", "deployed dry"}) {
-		r.t.Errorf("before the first approval ran %q", got)
-	}
-	r.approve(place, held)
-	decision = r.pending(place, held)
-	r.until("the call is put off", func() bool { return slices.Contains(r.journal(place), "suspended") })
-	return decision
 }
 
-// fromDeferred approves the call that was put off, after a restart of the host,
-// and compares what the mission has done with its journal.
-func (r *rig) fromDeferred(api *messages.Server, place, deferred string) {
+// storyIsWhole compares what a mission has done, and what the API was asked,
+// with its journal.
+func (r *rig) storyIsWhole(api *messages.Server, place string) {
 	r.t.Helper()
-	deferred = r.pending(place, deferred)
-	calls := place + "/calls"
-	if got := r.rows(calls); !slices.Equal(got, []string{"one", "deployed dry", "push held"}) {
-		r.t.Errorf("before the second approval ran %q", got)
-	}
-	r.approve(place, deferred)
 	if m := r.reaches(place, "done", "failed", "aborted"); m.State != "done" {
 		r.t.Fatalf("mission %+v", m)
 	}
-	if got := r.rows(calls); !slices.Equal(got, []string{"one", "deployed dry", "push held", "push deferred", "end"}) {
-		r.t.Errorf("calls %q", got)
-	}
-	if got := r.rows(place + "/b.txt"); !slices.Equal(got, []string{"second"}) {
+	r.didIn(place, "deployed dry", "push held", "push deferred", "end")
+	if got := r.rows(place + "/b.txt"); !slices.Equal(got, []string{"first"}) {
 		r.t.Errorf("b.txt %q", got)
 	}
-	if got := r.rows(place + "/seen"); len(got) == 0 || got[len(got)-1] != "looked" || !strings.Contains(strings.Join(got, "\n"), "ANTHROPIC_API_KEY") {
-		r.t.Errorf("the agent has not looked for the key: %d lines", len(got))
+	seen := strings.Join(r.rows(place+"/seen"), "\n")
+	if !strings.HasSuffix(seen, "looked") || !strings.Contains(seen, "\ntried\n") || !strings.Contains(seen, "ANTHROPIC_API_KEY=") {
+		r.t.Errorf("%s: the agent has not looked round: %d bytes", place, len(seen))
 	}
 	ran, not := r.wholeCalls(place)
-	want := []string{"airlock.launch succeeded", "Bash succeeded", "Write succeeded", "Edit succeeded", "Bash succeeded", "Bash succeeded",
+	want := []string{"airlock.launch succeeded", "Write succeeded", "Bash succeeded", "Bash succeeded",
 		"AskUserQuestion succeeded", "Bash succeeded", "airlock.launch succeeded", "Bash succeeded", "Bash succeeded"}
 	if !slices.Equal(ran, want) || !slices.Equal(not, []string{"Bash BLOCK"}) {
 		r.t.Errorf("the journal has the calls %q, and did not let run %q", ran, not)

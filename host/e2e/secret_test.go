@@ -188,7 +188,8 @@ func (r *rig) secretNowhere(uidFrom, uidTo int, dirs []string, missions ...strin
 	}
 	for _, dir := range append(dirs, r.dir) {
 		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() && fileHolds(path, secret) {
+			// The test's own program in a workspace has the key, since it looks for it.
+			if err == nil && d.Type().IsRegular() && d.Name() != "in-cell" && fileHolds(path, secret) {
 				r.t.Errorf("the key is in %s", path)
 			}
 			return nil // files come and go
