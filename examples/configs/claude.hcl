@@ -7,9 +7,6 @@ isolation "docker" "container" {
 
     # The binary is the operator's; containers see it, read-only.
     mounts = { "/usr/local/bin/claude" = "/opt/claude/claude" }
-
-    # Root's settings for every Claude Code in the cell are placed here.
-    tmpfs = ["/tmp", "/var/tmp", "/run", "/etc/claude-code"]
   }
 }
 

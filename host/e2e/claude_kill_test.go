@@ -35,10 +35,15 @@ func TestKillsInTheMiddleOfACall(t *testing.T) {
 	r.claude("claude", "held", `say this is held
 bash echo push >> held.calls
 say done`)
+	r.claude("claude", "refused", "error 404")
 	for _, name := range names {
 		r.until(name+"'s call runs", func() bool { return slices.Contains(r.rows(name+".calls"), "start") })
 	}
 	decision := r.pending("held", "")
+
+	if m := r.reaches("refused", "done", "failed"); m.State != "failed" || !strings.Contains(m.Error, "the model API does not know the model or the path (404)") {
+		t.Errorf("a mission whose model is not known: %s %q", m.State, m.Error)
+	}
 
 	killOne(t, r.processesOfMission("cli", func(line []byte) bool { return bytes.Contains(line, []byte("\x00-p\x00")) }))
 	killOne(t, r.processesInCell("agent"))

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +21,9 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// noCore is a process that leaves no core file.
+var noCore = regexp.MustCompile(`(?m)^Max core file size +0 +0 `)
 
 // searchChunk is how much is read at once.
 const searchChunk = 1 << 20
@@ -171,6 +175,9 @@ func (r *rig) secretNowhere(uidFrom, uidTo int, dirs []string, missions ...strin
 	secret := []byte(apiKey)
 	if found, _ := memoryHolds(r.cmd.Process.Pid, secret); !found {
 		r.t.Error("the key is not found where it is, in the host's memory: the search is worth nothing")
+	}
+	if limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", r.cmd.Process.Pid)); err != nil || !noCore.Match(limits) {
+		r.t.Errorf("the host may leave a core file with the key in it: %v\n%s", err, limits)
 	}
 	total := int64(0)
 	for _, pid := range r.around(uidFrom, uidTo) {

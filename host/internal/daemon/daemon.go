@@ -106,6 +106,7 @@ type host struct {
 // what was not delivered is flushed for at most five seconds.
 func Run(ctx context.Context, opts Options) (err error) {
 	debug.SetGCPercent(gcPercent)
+	noCoreFiles()
 	h := &host{opts: opts, cfg: opts.Config, log: opts.Log, metrics: prometheus.NewRegistry()}
 	h.now.cfg.Store(opts.Config)
 	h.now.approve.Store(h.cfg.Orchestrator != nil && h.cfg.Orchestrator.Approvals == "answer")
