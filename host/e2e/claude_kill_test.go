@@ -28,6 +28,7 @@ say done`, "NAME", name)
 func TestKillsInTheMiddleOfACall(t *testing.T) {
 	t.Parallel()
 	r, api := claudeRig(t, "[263300, 263399]", settings{})
+	r.patience = 4 // five Claude Codes at once
 	names := []string{"cli", "agent", "others"}
 	for _, name := range names {
 		r.claude("claude", name, killedStory(name))
