@@ -56,6 +56,11 @@ CYCLES ?= 200
 test-cycles: build test-deps ## CYCLES missions (default 200) through each driver, then look for what they left
 	AIRLOCK_REQUIRE=qemu,docker,host AIRLOCK_BIN=$(CURDIR)/bin AIRLOCK_CYCLES=$(CYCLES) go test -v -run TestNothingIsLeftAfterManyCycles -timeout 3h ./host/e2e
 
+ORACLE ?= 10000
+.PHONY: test-oracle
+test-oracle: ## ORACLE composite calls (default 10000) by 16 clients to a host that is killed again and again
+	AIRLOCK_ORACLE=$(ORACLE) go test -v -run 'TestNoCallIsLostOrDoubled|TestNoMutationIsLostOrDoubled' -timeout 3h ./host/internal/mcp ./host/internal/workflow
+
 .PHONY: test-deps
 test-deps: ## install what the tests need from the system (a C compiler for the race detector)
 	@hack/test-deps.sh

@@ -29,6 +29,7 @@ func groups() []group {
 		{[]string{"journal_8w_per_s"}, func(b *bench) error { return measureJournal(b, "journal_8w_per_s", 8) }},
 		{[]string{"journal_64w_per_s"}, func(b *bench) error { return measureJournal(b, "journal_64w_per_s", 64) }},
 		{[]string{"checkpoints_per_s"}, measureCheckpoints},
+		{[]string{"composite_overhead_p50_ms"}, measureComposite},
 		{[]string{"journal_verify_per_s"}, measureVerify},
 		{[]string{"ws_p99_ms"}, measureDelivery},
 		{[]string{"host_start_ms", "readopt_100_ms"}, measureReadopt},

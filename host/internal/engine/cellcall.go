@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/airlock-host/airlock/host/internal/governance"
-	"github.com/airlock-host/airlock/host/internal/governance/gate"
 )
 
 // boundaryMCP is what holds a call that was not proposed by a runtime.
@@ -87,14 +86,15 @@ func (e *Engine) join(a *actor, c CellCall) (got AdmittedCall, ok bool, err erro
 	if !known {
 		return got, false, nil
 	}
-	args, err := gate.Canonical(c.Args)
+	args, err := oneSpelling(c.Args, "")
 	if err != nil {
 		return got, true, fmt.Errorf("tool_args: %w: %w", ErrInvalid, err)
 	}
 	same := governance.Digest(args) == d.ArgsDigest
 	if d.Rewritten { // the runtime runs it with what the gate made of it
 		would, held := a.argsOf(d)
-		same = held && string(args) == string(would)
+		spelt, err := oneSpelling(would, "")
+		same = held && err == nil && string(args) == string(spelt)
 	}
 	id, runs := running(a, c.ToolUseID)
 	switch {

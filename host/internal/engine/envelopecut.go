@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 
@@ -16,25 +17,52 @@ const envelopeMember = "_wc"
 // toolOf is a tool's own name.
 func toolOf(name string) string { return strings.TrimPrefix(name, mcpPrefix) }
 
-// cutEnvelope takes the control envelope out of canonical arguments, before the
-// fingerprint is taken and anything is journalled: it holds proofs (rulings 37).
+// cutEnvelope takes the control envelope out of canonical arguments of one of
+// the endpoint's tools, before the fingerprint is taken and anything is
+// journalled: it holds proofs (rulings 37). What is left is written in one way,
+// so that the call is known again when it comes to the endpoint, which has read
+// it.
 func cutEnvelope(tool string, args json.RawMessage) (json.RawMessage, error) {
 	if !strings.HasPrefix(tool, mcpPrefix) {
 		return args, nil
 	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(args, &members); err != nil {
-		return nil, err
-	}
-	if _, has := members[envelopeMember]; !has {
-		return args, nil
-	}
-	delete(members, envelopeMember)
-	text, err := json.Marshal(members)
+	text, err := oneSpelling(args, envelopeMember)
 	if err != nil {
 		return nil, err
 	}
 	return gate.Canonical(text)
+}
+
+// oneSpelling writes an object without one of its members: names in order, each
+// string in its shortest form, numbers as they are.
+func oneSpelling(args json.RawMessage, without string) (json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(args))
+	dec.UseNumber()
+	var members map[string]any
+	if err := dec.Decode(&members); err != nil {
+		return nil, err
+	}
+	delete(members, without)
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(members)
+	return bytes.TrimSpace(out.Bytes()), err
+}
+
+// recorded is a call's arguments as they may be journalled and shown: without
+// what rules redact, and without the proofs that tools of the host's own MCP
+// endpoint are called with, also through call_runtime_tool.
+func recorded(rules *gate.Rules, tool string, args json.RawMessage) json.RawMessage {
+	args = rules.Redact(tool, args)
+	if !strings.HasPrefix(tool, mcpPrefix) {
+		return args
+	}
+	var paths [][]string
+	for _, name := range []string{"attempt_fence", "consume_token", "active_turn_consume_token", "expected_assignment_fence"} {
+		paths = append(paths, []string{name}, []string{"arguments", name})
+	}
+	return rules.Hide(args, paths...)
 }
 
 // withEnvelope puts the envelope of the arguments that were proposed back into

@@ -97,10 +97,10 @@ func (e *Engine) record(m *mission.Mission, c call, v gate.Verdict, intent *gove
 	if len(args) == 0 {
 		args = c.args
 	}
-	shown := rules.Redact(c.Tool, c.args)
+	shown := recorded(rules, c.Tool, c.args)
 	willRun := shown
 	if string(args) != string(c.args) {
-		willRun = rules.Redact(c.Tool, args)
+		willRun = recorded(rules, c.Tool, args)
 	}
 	j := judgement{args: args, kept: len(args) <= maxKept && string(shown) == string(c.args) && string(willRun) == string(args)}
 	j.proposed = governance.Proposed{ProposalID: c.ProposalID, Tool: c.Tool, Args: shown, ArgsDigest: c.digest,

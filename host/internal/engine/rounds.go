@@ -223,13 +223,14 @@ func (s *liveSession) endSession(n mission.Renewal) bool {
 	return !errors.Is(err, ErrUnavailable)
 }
 
-// resumePoint is where a further session begins; nil for the first.
-func (e *Engine) resumePoint(ctx context.Context, a *actor) (*pluginv1.ResumePoint, error) {
+// resumePoint is where a further session begins; nil for the first. notice is
+// what its agent is to be told.
+func (e *Engine) resumePoint(ctx context.Context, a *actor, notice string) (*pluginv1.ResumePoint, error) {
 	m := a.state()
 	if m.StartedAt == nil {
 		return nil, nil
 	}
-	p := &pluginv1.ResumePoint{Reason: m.RenewReason}
+	p := &pluginv1.ResumePoint{Reason: m.RenewReason, Notice: notice}
 	switch st, err := e.opts.Store.RuntimeState(ctx, a.id); {
 	case err == nil:
 		p.State = st.State

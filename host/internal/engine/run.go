@@ -201,7 +201,8 @@ func (e *Engine) startSession(ctx context.Context, a *actor, c *cells.Cell, conn
 	if err != nil {
 		return nil, err
 	}
-	plan, err := e.plan(ctx, a, c, sp)
+	wake := e.wakeOf(ctx, a)
+	plan, err := e.plan(ctx, a, c, sp, wake.text)
 	if err != nil {
 		return nil, err
 	}
@@ -234,6 +235,7 @@ func (e *Engine) startSession(ctx context.Context, a *actor, c *cells.Cell, conn
 	if err := e.journalStarted(a, c); err != nil {
 		return nil, err
 	}
+	e.told(ctx, a, wake, plan)
 	return e.newLive(a, c, conn, plan)
 }
 
@@ -253,12 +255,12 @@ func (e *Engine) journalStarted(a *actor, c *cells.Cell) error {
 
 // plan asks the runtime plugin how to start the agent. A plugin that is being
 // relaunched is asked again for a while.
-func (e *Engine) plan(ctx context.Context, a *actor, c *cells.Cell, sp spec) (*pluginv1.LaunchPlan, error) {
+func (e *Engine) plan(ctx context.Context, a *actor, c *cells.Cell, sp spec, notice string) (*pluginv1.LaunchPlan, error) {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
 	req := &pluginv1.PlanRequest{Mission: missionSpec(a.state(), sp), Cell: c.CellFacts()}
 	var err error
-	if req.Resume, err = e.resumePoint(ctx, a); err != nil {
+	if req.Resume, err = e.resumePoint(ctx, a, notice); err != nil {
 		return nil, err
 	}
 	if req.WorkspaceFiles, err = e.workspaceFiles(sp); err != nil {

@@ -112,10 +112,25 @@ func (s *Server) describe(t *kernel.Tool, withEnvelope bool) *sdk.Tool {
 		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: t.ReadOnly}}
 }
 
+// served says whether a method is one of this server's. The SDK answers for
+// prompts, resources, completion and logging too, which are not advertised: a
+// client that asked for them would take an empty list for one that is kept.
+func served(method string) bool {
+	for _, prefix := range []string{"prompts/", "resources/", "completion/", "logging/"} {
+		if strings.HasPrefix(method, prefix) {
+			return false
+		}
+	}
+	return true
+}
+
 // lister puts the caller's own list in the place of the whole one: what its
 // scopes do not cover is not there, and a legacy revision sees no envelope.
 func (s *Server) lister(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		if !served(method) {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found"}
+		}
 		res, err := next(ctx, method, req)
 		list, ok := res.(*sdk.ListToolsResult)
 		if err != nil || !ok {

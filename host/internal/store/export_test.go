@@ -20,3 +20,6 @@ func (o Options) WithCache(tasks int) Options {
 	o.cacheMax = tasks
 	return o
 }
+
+// ReaderMax is how many connections readers have.
+const ReaderMax = readerMax

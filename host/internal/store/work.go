@@ -114,39 +114,54 @@ func (s *Store) ViewWork(ctx context.Context, f func(workflow.Reader) error) err
 	if err != nil {
 		return s.readError(err)
 	}
-	defer func() { _ = tx.Rollback() }() // it has changed nothing
-	query := func(query string, args []any, use func([]driver.Value) error) error {
-		st, err := s.prepared(ctx, query)
-		if err != nil {
-			return s.readError(err)
+	var fresh []string // met for the first time
+	defer func() {
+		_ = tx.Rollback() // it has changed nothing
+		for _, query := range fresh {
+			_, _ = s.prepared(ctx, query)
 		}
-		rows, err := tx.StmtContext(ctx, st).QueryContext(ctx, args...)
+	}()
+	return f(workRows{query: func(query string, args []any, use func([]driver.Value) error) error {
+		var rows *sql.Rows
+		var err error
+		if st, ok := s.stmts.Load(query); ok {
+			rows, err = tx.StmtContext(ctx, st.(*sql.Stmt)).QueryContext(ctx, args...)
+		} else {
+			// Preparing it takes a connection, and as many callers as there are
+			// connections may hold one here: then each would wait for the others.
+			rows, err = tx.QueryContext(ctx, query, args...)
+			fresh = append(fresh, query)
+		}
 		if err != nil {
 			return s.readError(err)
 		}
 		defer rows.Close()
-		cols, err := rows.Columns()
-		if err != nil {
+		return s.readError(scanWork(rows, use))
+	}})
+}
+
+// scanWork gives each row's values to use, until it fails.
+func scanWork(rows *sql.Rows, use func([]driver.Value) error) error {
+	cols, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	scanned, to, vals := make([]any, len(cols)), make([]any, len(cols)), make([]driver.Value, len(cols))
+	for i := range to {
+		to[i] = &scanned[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(to...); err != nil {
 			return err
 		}
-		scanned, to, vals := make([]any, len(cols)), make([]any, len(cols)), make([]driver.Value, len(cols))
-		for i := range to {
-			to[i] = &scanned[i]
+		for i, v := range scanned {
+			vals[i] = v
 		}
-		for rows.Next() {
-			if err := rows.Scan(to...); err != nil {
-				return err
-			}
-			for i, v := range scanned {
-				vals[i] = v
-			}
-			if err := use(vals); err != nil {
-				return err
-			}
+		if err := use(vals); err != nil {
+			return err
 		}
-		return s.readError(rows.Err())
 	}
-	return f(workRows{query: query})
+	return rows.Err()
 }
 
 // workRows is a workflow.Reader over anything that can be queried.

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -215,6 +216,34 @@ func TestAnUncertainCommitSaysSo(t *testing.T) {
 		later := s.Commit(ctx, store.Batch{Work: func(workflow.Tx, *store.Batch) error { return nil }})
 		if !errors.Is(later, store.ErrPoisoned) || errors.Is(later, store.ErrUncertain) {
 			t.Errorf("%s: a later commit is certain: %v", p, later)
+		}
+	}
+}
+
+// As many callers as there are connections hold one each and then read for the
+// first time; none of them waits for a connection that another one holds.
+func TestFirstReadsAtOnceDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var inside, wg sync.WaitGroup
+	inside.Add(store.ReaderMax)
+	errs := make(chan error, store.ReaderMax)
+	for range store.ReaderMax {
+		wg.Go(func() {
+			errs <- s.ViewWork(ctx, func(r workflow.Reader) error {
+				inside.Done()
+				inside.Wait()
+				_, err := r.Count(workflow.Query{Table: workflow.TableGoals, By: workflow.ByState, Key: "x"})
+				return err
+			})
+		})
+	}
+	wg.Wait()
+	for range store.ReaderMax {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
 		}
 	}
 }

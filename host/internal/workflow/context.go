@@ -86,7 +86,8 @@ func (k *Keeper) waiting(tx Tx, owner [32]byte, e *endpoint) (*wake, error) {
 	return nil, nil
 }
 
-// Resume gives the text for the prompt of a resumed agent.
+// Resume gives the text for the prompt of a resumed agent. A prompt is stored
+// with the plan of its session, so the token is not in it.
 func (k *Keeper) Resume(ctx context.Context, owner Owner) (p ResumePrompt, ok bool, err error) {
 	c, err := mutate(ctx, k, Caller{Owner: owner}, ofTasks, func(tx Tx) (MissionContext, error) {
 		c, _, err := k.missionContext(tx, owner.Digest())
@@ -103,9 +104,8 @@ func (k *Keeper) Resume(ctx context.Context, owner Owner) (p ResumePrompt, ok bo
 	if c.Wake.Reason == string(MissionReconnected) {
 		why = "the host was restarted and has you back"
 	}
-	p.Text = fmt.Sprintf("%s. Take up your work where you left it. To show that you go on, call consume_agent_wake once with "+
-		`{"agent_id":%q,"endpoint_id":%q,"expected_controller_generation":%d,"wake_id":%q,"consume_token":%q}; `+
-		"get_mission_context gives your goal, session and attempt.", upper(why), c.AgentID, c.EndpointID, c.Generation, c.Wake.WakeID, c.Proofs.ConsumeToken)
+	p.Text = fmt.Sprintf("%s: the wake %s waits for you. Take up your work where you left it. get_mission_context gives your goal, session and attempt, "+
+		"and the token of the wake; to show that you go on, call consume_agent_wake once with it.", upper(why), c.Wake.WakeID)
 	return p, true, nil
 }
 

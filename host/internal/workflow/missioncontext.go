@@ -46,7 +46,7 @@ type WakeNotice struct {
 // ResumePrompt is what a resumed agent is told in its prompt.
 type ResumePrompt struct {
 	Context MissionContext
-	// Text is the notice in words, with the token: for the agent only.
+	// Text is the notice in words. It names the wake and has no proof in it.
 	Text string
 }
 

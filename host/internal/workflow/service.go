@@ -23,8 +23,8 @@ type Service interface {
 	// counts as the delivery of a pending wake.
 	Context(ctx context.Context, by Caller) (MissionContext, error)
 	// Resume gives the text for the prompt of a resumed agent, with the pending
-	// wake; ok is false when no wake waits. The wake then is prepared: Delivered
-	// says what came of it.
+	// wake's id; ok is false when no wake waits. The wake then is prepared:
+	// Delivered says what came of it.
 	Resume(ctx context.Context, owner Owner) (p ResumePrompt, ok bool, err error)
 	// Delivered says whether a prepared wake reached the agent. Not delivered for
 	// certain: it is pending again. Unsure: never sent again blindly.

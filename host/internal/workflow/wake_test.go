@@ -139,7 +139,7 @@ func TestTheResumePromptHandsTheWakeOver(t *testing.T) {
 	}
 	w.observe(workflow.MissionReconnected, workflow.Mission{})
 	p, ok, err := w.k.Resume(ctx, w.owner)
-	if !ok || err != nil || !strings.Contains(p.Text, p.Context.Proofs.ConsumeToken) || p.Context.Wake.State != "prepared" {
+	if !ok || err != nil || !strings.Contains(p.Text, p.Context.Wake.WakeID) || strings.Contains(p.Text, p.Context.Proofs.ConsumeToken) || p.Context.Wake.State != "prepared" {
 		t.Fatalf("%v %v %v", p.Text, ok, err)
 	}
 	state := func() string { return w.wakeState(p.Context.Wake.WakeID) }

@@ -46,7 +46,7 @@ func (p *claude) Plan(_ context.Context, req *pluginv1.PlanRequest) (*pluginv1.P
 	if strings.TrimSpace(m.GetObjective()) == "" {
 		return nil, plugin.InvalidArgument("the objective is empty: there is nothing to do")
 	}
-	session, carried, err := sessionArgs(m.GetMissionId(), req.GetResume())
+	session, carried, err := c.sessionArgs(m.GetMissionId(), req.GetResume())
 	if err != nil {
 		return nil, plugin.InvalidArgument("the session cannot be gone on with: %v", err)
 	}
@@ -104,7 +104,7 @@ const resumeEnv = "AIRLOCK_RESUME"
 
 // sessionArgs names Claude's session: a new one for a new mission, and the
 // same one for as long as it is there; and what is carried over from it.
-func sessionArgs(mission string, resume *pluginv1.ResumePoint) (args []string, carried string, err error) {
+func (c *compiled) sessionArgs(mission string, resume *pluginv1.ResumePoint) (args []string, carried string, err error) {
 	first := uuid.NewSHA1(sessions, []byte(mission)).String()
 	if resume == nil {
 		return []string{"--session-id", first}, "", nil
@@ -118,7 +118,9 @@ func sessionArgs(mission string, resume *pluginv1.ResumePoint) (args []string, c
 	case uuid.Validate(s.Session) != nil:
 		return nil, "", fmt.Errorf("the stored state names the session %.40q, which is no UUID", s.Session)
 	}
-	b, err := json.Marshal(s.next(resume.GetOpenCalls()))
+	next := s.next(resume.GetOpenCalls())
+	next.Notice = c.noticeOf(resume, next.After)
+	b, err := json.Marshal(next)
 	if err != nil {
 		return nil, "", err
 	}

@@ -113,6 +113,7 @@ func TestSessionsAreTheSameAsLongAsTheyAreThere(t *testing.T) {
 		}
 		return &pluginv1.ResumePoint{State: b}
 	}
+	sessionArgs := (&compiled{}).sessionArgs
 	first, carried, err := sessionArgs("m", nil)
 	if err != nil || first[0] != "--session-id" || carried != "" {
 		t.Fatal(first, carried, err)
@@ -157,6 +158,44 @@ func TestWhatCannotBePlannedIsSaid(t *testing.T) {
 	} {
 		if _, err := planOf(t, nil, &pluginv1.PlanRequest{Mission: c.m}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A session that goes on is told of what the host has for it in the prompt that
+// it is given; one that has no prompt, or not the tools, is not, and its plan
+// does not say that it was.
+func TestASessionThatGoesOnIsToldOfItsWake(t *testing.T) {
+	t.Parallel()
+	const notice = "You were resumed: the wake wc_wake_abcdefghijklmnop waits for you."
+	for name, c := range map[string]struct {
+		mcp  bool
+		st   string
+		told bool
+	}{
+		"after a crash":          {true, `{"v":1,"session":"` + testSession + `"}`, true},
+		"its session is lost":    {true, `{"v":1,"session":"` + testSession + `","after":"lost"}`, true},
+		"a deferred call":        {true, `{"v":1,"session":"` + testSession + `","after":"deferred"}`, false},
+		"without the endpoint":   {false, `{"v":1,"session":"` + testSession + `"}`, false},
+		"the host keeps nothing": {true, "", true},
+	} {
+		plan, err := planOf(t, func(conf map[string]any) { conf["mcp"] = c.mcp }, &pluginv1.PlanRequest{Mission: &pluginv1.MissionSpec{MissionId: "m", Objective: "o"},
+			Resume: &pluginv1.ResumePoint{Notice: notice, State: []byte(c.st)}, Cell: &pluginv1.CellFacts{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(plan.GetEnv()[resumeEnv], "wc_wake_abcdefghijklmnop"); got != c.told {
+			t.Errorf("%s: told %v", name, got)
+		}
+	}
+}
+
+// What a checkpoint keeps of a call of the host's own tools has no proof in it.
+func TestACallIsDescribedWithoutItsEnvelope(t *testing.T) {
+	t.Parallel()
+	for tool, want := range map[string]string{"mcp__airlock__run_command": "make", "mcp__db__query": `{"_wc":{"x":"PROOF"},"consume_token":"PROOF","executable":"make"}`} {
+		if got := describe(tool, []byte(`{"_wc":{"x":"PROOF"},"consume_token":"PROOF","executable":"make"}`)); got != want {
+			t.Errorf("%s: %q", tool, got)
 		}
 	}
 }

@@ -61,10 +61,26 @@ func unknownNote(calls []unknown) string {
 	return b.String()
 }
 
+// noticeOf is what a session that goes on is told in its prompt of what the host
+// has for it; empty when it has not the host's tools, or has no prompt: a
+// deferred call goes on by itself, and a resumed session of Claude Code keeps the
+// system prompt that it began with.
+func (c *compiled) noticeOf(resume *pluginv1.ResumePoint, after string) string {
+	s := strings.TrimSpace(resume.GetNotice())
+	if s == "" || !c.MCP || after == afterDeferred {
+		return ""
+	}
+	return s + " The tools are those of the server " + mcpName + "."
+}
+
 // describe says to the model which call is meant.
 func describe(tool string, input json.RawMessage) string {
 	if text := pick(input, "command", "file_path", "notebook_path", "pattern", "prompt", "url", "query"); text != "" {
 		return clip(text, 160)
+	}
+	if strings.HasPrefix(tool, "mcp__"+mcpName+"__") {
+		// What else such a call has may be proofs of the workflow, and its envelope.
+		return clip(pick(input, "executable", "question", "tool", "title"), 160)
 	}
 	return clip(string(input), 160)
 }

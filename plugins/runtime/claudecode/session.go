@@ -86,14 +86,17 @@ func (m *machine) ready() {
 		if note := unknownNote(m.st.Unknown); note != "" {
 			text = "An earlier attempt at this was interrupted and what was said in it is lost. " + note + "\n\n" + text
 		}
+		if m.st.Notice != "" {
+			text = m.st.Notice + "\n\n" + text
+		}
 		m.write("prompt", userMessage(text))
 	case m.st.After == afterDeferred && m.greeting.SessionState != "idle":
 		// It goes on by itself, with the call that it let go.
 	default:
 		m.write("prompt", userMessage("The session was interrupted; go on with the mission where it stopped. "+unknownNote(m.st.Unknown)+
-			"A call that is shown as interrupted and is not in such a list did not run."))
+			strings.TrimSpace("A call that is shown as interrupted and is not in such a list did not run. "+m.st.Notice)))
 	}
-	m.st.After = ""
+	m.st.After, m.st.Notice = "", ""
 	m.checkpoint()
 	m.advanceAll()
 }

@@ -252,8 +252,8 @@ func TestACrashNamesWhatIsNotKnown(t *testing.T) {
 		t.Errorf("result %v", r)
 	}
 	p := &claude{}
-	p.current.Store(&compiled{config: config{Binary: "/claude", Tools: []string{"Bash"}, Gateway: "anthropic"}})
-	plan, err := p.Plan(t.Context(), &pluginv1.PlanRequest{Mission: b.open.GetMission(), Resume: &pluginv1.ResumePoint{State: b.point.GetState(),
+	p.current.Store(&compiled{config: config{Binary: "/claude", Tools: []string{"Bash"}, Gateway: "anthropic", MCP: true}})
+	plan, err := p.Plan(t.Context(), &pluginv1.PlanRequest{Mission: b.open.GetMission(), Resume: &pluginv1.ResumePoint{State: b.point.GetState(), Notice: "The wake wc_wake_1 waits for you.",
 		OpenCalls: []*pluginv1.OpenCall{{ProposalId: "u", Tool: "Write", InvocationId: "inv-u"}, {ProposalId: "t", Tool: "Bash", InvocationId: "inv-t"}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestACrashNamesWhatIsNotKnown(t *testing.T) {
 	next.host(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_CaughtUp{CaughtUp: &pluginv1.CaughtUp{}}})
 	next.hello()
 	said := next.writes["prompt"]
-	if !strings.Contains(said, "- Bash: make deploy") || !strings.Contains(said, "- Write") || strings.Contains(said, "do it") {
+	if !strings.Contains(said, "- Bash: make deploy") || !strings.Contains(said, "- Write") || strings.Contains(said, "do it") || !strings.Contains(said, "wc_wake_1") || next.m.st.Notice != "" {
 		t.Errorf("the model is told %s", said)
 	}
 	next.out = nil

@@ -39,6 +39,8 @@ type state struct {
 	Deferred []string  `json:"deferred,omitempty"` // let go, and not asked again yet
 	Unknown  []unknown `json:"unknown,omitempty"`  // admitted in an earlier session, end not known
 
+	Notice string `json:"notice,omitempty"` // of the host, for the prompt that is next
+
 	Iteration int64             `json:"iteration,omitempty"`
 	Turns     map[string]string `json:"turns,omitempty"` // last message id, by the sub-agent's call
 	Tokens    int64             `json:"tokens,omitempty"`
@@ -85,7 +87,7 @@ func readState(b []byte) (*state, error) {
 // the calls whose end the host does not know.
 func (s *state) next(open []*pluginv1.OpenCall) *state {
 	n := &state{V: stateVersion, Session: s.Session, After: s.After,
-		Unknown: s.Unknown, Deferred: s.Deferred,
+		Unknown: s.Unknown, Deferred: s.Deferred, Notice: s.Notice,
 		Iteration: s.Iteration, Tokens: s.Tokens, Counted: s.Counted, CostMicro: s.CostMicro}
 	for id, c := range s.Calls { // a session that ended without our seeing it
 		n.unknown(id, c)

@@ -163,12 +163,14 @@ func (c *conversation) lastResults() string {
 }
 
 // result is the text of a tool_result.
-func (b block) result() string {
+func (b block) result() string { return strings.Join(b.texts(), "\n") }
+
+// texts are the texts of a tool_result.
+func (b block) texts() (out []string) {
 	var inner blocks
 	_ = json.Unmarshal(b.Content, &inner)
-	var out []string
 	for _, i := range inner {
 		out = append(out, i.Text)
 	}
-	return strings.Join(out, "\n")
+	return out
 }

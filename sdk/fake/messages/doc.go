@@ -26,6 +26,8 @@
 //	agent PROMPT          a sub-agent; its prompt is a script too
 //	mcp SERVER TOOL JSON  a tool of an MCP server
 //	tool NAME JSON        any tool
+//	                      in JSON of both, a string "{{NAME}}" becomes the member NAME of
+//	                      the newest result of a tool that has one
 //	parallel … end        the tool calls between the two are one turn
 //	stop REASON [TEXT]    ends the turn with another stop reason, say max_tokens
 //

@@ -139,6 +139,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, q *Request, counting
 	steps, at := c.place()
 	q.take(&c, at)
 	p := planFrom(steps, at, q.Results)
+	for i := range p.parts {
+		p.parts[i].input = c.recall(p.parts[i].input)
+	}
 	p.fit(c.MaxTokens)
 	ans := newAnswer(p, c.Model, len(body))
 	if !pauseFor(r, p.wait) {

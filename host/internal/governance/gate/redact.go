@@ -20,15 +20,33 @@ func (r *Rules) Redact(tool string, args json.RawMessage) json.RawMessage {
 		}
 		return r.redacted(args)
 	}
-	for _, i := range rules {
-		tokens := r.g.Redact[i].Pointer.Tokens()
+	paths := make([][]string, len(rules))
+	for n, i := range rules {
+		paths[n] = r.g.Redact[i].Pointer.Tokens()
+	}
+	return r.hide(v, paths)
+}
+
+// Hide is Redact of what no rule needs to name: the values at the given paths,
+// each the names on the way to it.
+func (r *Rules) Hide(args json.RawMessage, paths ...[]string) json.RawMessage {
+	v, err := parseArgs(args)
+	if err != nil {
+		return args // Redact has replaced what is no good
+	}
+	return r.hide(v, paths)
+}
+
+func (r *Rules) hide(v value, paths [][]string) json.RawMessage {
+	whole := v.raw
+	for _, tokens := range paths {
 		at, ok := v.find(tokens)
 		if !ok {
 			continue
 		}
 		next, err := parseArgs(v.replace(tokens, r.redacted(at.raw)))
 		if err != nil {
-			return r.redacted(args) // grown too large
+			return r.redacted(whole) // grown too large
 		}
 		v = next
 	}

@@ -675,7 +675,11 @@ type ResumePoint struct {
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Calls of earlier sessions that were admitted and whose end nobody knows.
 	// The agent is to be told of them before it goes on.
-	OpenCalls     []*OpenCall `protobuf:"bytes,3,rep,name=open_calls,json=openCalls,proto3" json:"open_calls,omitempty"`
+	OpenCalls []*OpenCall `protobuf:"bytes,3,rep,name=open_calls,json=openCalls,proto3" json:"open_calls,omitempty"`
+	// What the host has to tell the agent as it goes on, for its prompt: a wake
+	// that waits at the host's MCP endpoint. It holds no secret. A plan that has
+	// it in argv, env or a file counts as its delivery. Empty = nothing.
+	Notice        string `protobuf:"bytes,4,opt,name=notice,proto3" json:"notice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -729,6 +733,13 @@ func (x *ResumePoint) GetOpenCalls() []*OpenCall {
 		return x.OpenCalls
 	}
 	return nil
+}
+
+func (x *ResumePoint) GetNotice() string {
+	if x != nil {
+		return x.Notice
+	}
+	return ""
 }
 
 // OpenCall is a call that was admitted and never settled.
@@ -3351,12 +3362,13 @@ const file_airlock_plugin_v1_runtime_proto_rawDesc = "" +
 	"\x0fworkspace_files\x18\x04 \x03(\v2 .airlock.plugin.v1.WorkspaceFileR\x0eworkspaceFiles\"=\n" +
 	"\rWorkspaceFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
-	"\acontent\x18\x02 \x01(\fR\acontent\"w\n" +
+	"\acontent\x18\x02 \x01(\fR\acontent\"\x8f\x01\n" +
 	"\vResumePoint\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\fR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12:\n" +
 	"\n" +
-	"open_calls\x18\x03 \x03(\v2\x1b.airlock.plugin.v1.OpenCallR\topenCalls\"d\n" +
+	"open_calls\x18\x03 \x03(\v2\x1b.airlock.plugin.v1.OpenCallR\topenCalls\x12\x16\n" +
+	"\x06notice\x18\x04 \x01(\tR\x06notice\"d\n" +
 	"\bOpenCall\x12\x1f\n" +
 	"\vproposal_id\x18\x01 \x01(\tR\n" +
 	"proposalId\x12\x12\n" +
