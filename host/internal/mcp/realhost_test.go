@@ -147,6 +147,7 @@ func openHost(dir string, hook store.Hook, foreground time.Duration) (*host, err
 		h.seen = append(h.seen, o)
 	}})
 	if err != nil {
+		end()
 		return nil, err
 	}
 	h.server, err = New(Options{Kernel: h.kernel, Log: log, Token: func(_ context.Context, token string) (workflow.Owner, []string, bool) {
