@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/airlock-host/airlock/sdk/fake/claudecli"
 	"github.com/airlock-host/airlock/sdk/fake/messages"
@@ -36,7 +35,8 @@ func sidecarRig(t *testing.T) (*rig, *messages.Server) {
 	t.Cleanup(api.Close)
 	key := filepath.Join(t.TempDir(), "key")
 	write(t, key, apiKey+"\n", 0o600)
-	r := newRig(t, settings{
+	r := triedOut(t, settings{
+		orc:        optionsWithAgentID(),
 		governance: "\n approval_hold = \"1s\"\n approve {\n rule \"pushes\" {\n tool = \"Bash\"\n when = matches(\"push\", args.command)\n }\n }\n",
 		policy: `
     rule "no-rm" {
@@ -78,15 +78,8 @@ agent "claude" {
     mode   = "read-write"
   }
 }
-`, filepath.Dir(binary), binary, api.URL, key)})
-	for end := time.Now().Add(4 * deadline); ; time.Sleep(100 * time.Millisecond) {
-		if slices.Contains(r.capabilities(), "runtime:claude-code") {
-			return r, api
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the runtime does not become healthy\n%s", r.log)
-		}
-	}
+`, filepath.Dir(binary), binary, api.URL, key)}, "claude")
+	return r, api
 }
 
 // The real Claude Code CLI calls the host's tools with control envelopes, over
@@ -102,7 +95,7 @@ func TestClaudeCodeSendsControlEnvelopes(t *testing.T) {
 	progress := func(revision, key, more string) string {
 		return `"before":{"goal_progress":{"goal_id":"{{goal_id}}","expected_revision":"{{` + revision + `}}","summary":"SENTINEL-summary","idempotency_key":"SENTINEL-` + key + `"` + more + `}}`
 	}
-	r.claude("m", strings.Join([]string{
+	r.claude("claude", "m", strings.Join([]string{
 		`mcp airlock get_mission_context {}`,
 		call("sh", `["-c","echo one >> calls"]`, progress("goal_revision", "k1", "")),
 		call("rm", `["calls"]`, progress("revision", "k2", "")), // denied by the gate: it never comes to the endpoint
@@ -180,7 +173,7 @@ func TestClaudeCodeSendsControlEnvelopes(t *testing.T) {
 		t.Errorf("mission %+v", v)
 	}
 	r.verify("m")
-	r.withoutKey()
+	r.withoutText(apiKey)
 	r.withoutText(token)
 }
 
