@@ -25,10 +25,11 @@ help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build airlock, the cell agent and the plugins into bin/
+build: ## build airlock, the cell agent, airlock-verify and the plugins into bin/
 	@umask 022; mkdir -p bin/plugins
 	umask 022; go build $(GOFLAGS_BUILD) -o bin/airlock ./host/cmd/airlock
 	umask 022; go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/airlock-cell ./host/cmd/airlock-cell
+	umask 022; go build $(GOFLAGS_BUILD) -o bin/airlock-verify ./host/cmd/airlock-verify
 	@umask 022; for p in $(PLUGINS); do \
 		echo "go build -o bin/plugins/$${p#*:} ./plugins/$${p%%:*}"; \
 		go build $(GOFLAGS_BUILD) -o bin/plugins/$${p#*:} ./plugins/$${p%%:*}; \
@@ -117,7 +118,7 @@ proto-breaking: $(TOOLS)/buf ## fail when a proto breaks the contract of AGAINST
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin/airlock bin/airlock-cell bin/plugins dist
+	rm -rf bin/airlock bin/airlock-cell bin/airlock-verify bin/plugins dist
 
 $(TOOLS)/buf:
 	GOBIN=$(TOOLS) go install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)

@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,9 +125,24 @@ func (b *builder) host(root *node) {
 	if t := root.one("tls"); t != nil {
 		c.TLS = &TLS{CertFile: get[string](t, "cert_file"), KeyFile: get[string](t, "key_file"), ClientCAFile: get[string](t, "client_ca_file")}
 	}
+	b.retention(root.one("retention"))
 	b.listen(b.section(root, "listen"))
 	b.orchestrator(root)
 	b.name(root)
+}
+
+func (b *builder) retention(n *node) {
+	if n == nil {
+		return
+	}
+	r := &Retention{Journals: get[time.Duration](n, "journals"), Archive: get[string](n, "archive"), MaxSize: int64(min(get[uint64](n, "max_size"), math.MaxInt64)), States: get[[]string](n, "states")}
+	ends := []string{"done", "failed", "aborted"}
+	for _, state := range r.States {
+		if !slices.Contains(ends, state) {
+			b.error(errorAt(n.at("states"), "Bad value", "The attribute \"states\": %q is no end of a mission; the ends are \"done\", \"failed\" and \"aborted\".", state))
+		}
+	}
+	b.cfg.Retention = r
 }
 
 func (b *builder) listen(n *node) {

@@ -84,7 +84,7 @@ func TestErrorsOutsideOfAgentsFailTheWhole(t *testing.T) {
 		"unknown block":          "foo {}\n",
 		"unknown attribute":      "foo = 1\n",
 		"syntax":                 "agent \"x\" {\n",
-		"rule in governance":     "retention {\n}\n",
+		"rule in governance":     "retention {\n  states = [\"running\"]\n}\n",
 		"listener":               "listen {\n  rest = \"0.0.0.0:1\"\n}\n",
 		"operator without token": "operator \"x\" {\n  token_file = \"/missing\"\n}\n",
 	} {

@@ -80,9 +80,11 @@ func tlsSpec() *blockSpec {
 }
 
 func retentionSpec() *blockSpec {
-	return &blockSpec{name: "retention", doc: "How long finished missions are kept.", attrs: []attrSpec{
-		{name: "journals", typ: duration(), def: `"90d"`, doc: "Finished missions older than this are archived, then removed."},
+	return &blockSpec{name: "retention", doc: "How long finished missions are kept. Without the block they are kept for ever.", attrs: []attrSpec{
+		{name: "journals", typ: duration(), def: `"90d"`, doc: "Finished missions older than this are archived as verified bundles, then removed with their output and files."},
 		{name: "archive", typ: path(), def: `"/var/lib/airlock/archive"`, doc: "Where the archived bundles go."},
+		{name: "max_size", typ: size(), doc: "When the store holds more than this, missions that ended first are archived before their time. Left out: no limit."},
+		{name: "states", typ: strs("states"), def: `["done", "failed", "aborted"]`, doc: "Ends of missions that are archived and removed; the others are kept for ever."},
 	}}
 }
 

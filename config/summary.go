@@ -27,6 +27,10 @@ func (c *Config) Summary(schemas func(ref string) *pluginv1.ConfigSchema) map[st
 		"telemetry":    map[string]any{"prometheus": c.Telemetry.Prometheus, "metrics_open": c.Telemetry.MetricsOpen, "otlp_endpoint": c.Telemetry.OTLPEndpoint},
 		"tls":          c.TLS != nil,
 		"governance":   c.Governance.summary(),
+		"retention":    nil,
+	}
+	if r := c.Retention; r != nil {
+		out["retention"] = map[string]any{"journals": r.Journals.String(), "archive": r.Archive, "max_size": r.MaxSize, "states": r.States}
 	}
 	if o := c.Orchestrator; o != nil {
 		out["orchestrator"] = map[string]any{"endpoint": o.Endpoint, "name": o.Name, "approvals": o.Approvals, "actor": o.Actor,

@@ -28,6 +28,7 @@ type Config struct {
 	Operators    []Operator
 	TLS          *TLS
 	Telemetry    Telemetry
+	Retention    *Retention // nil: everything is kept
 
 	eval *evaluator
 	root *node // what it was built from; nil for one that was made
@@ -198,4 +199,12 @@ type Telemetry struct {
 	Prometheus   bool
 	MetricsOpen  bool
 	OTLPEndpoint string
+}
+
+// Retention says when missions that are over are archived and removed.
+type Retention struct {
+	Journals time.Duration // after their end
+	Archive  string        // directory of the bundles
+	MaxSize  int64         // bytes of the store above which the oldest go earlier; 0: no limit
+	States   []string      // ends that are archived: done, failed, aborted
 }

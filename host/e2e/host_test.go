@@ -82,7 +82,7 @@ func runTests(m *testing.M) int {
 // buildAll builds the programs when `make build` has not.
 func buildAll(dir string) error {
 	for out, pkg := range map[string]string{
-		"airlock": "./host/cmd/airlock", "airlock-cell": "./host/cmd/airlock-cell",
+		"airlock": "./host/cmd/airlock", "airlock-cell": "./host/cmd/airlock-cell", "airlock-verify": "./host/cmd/airlock-verify",
 		"plugins/airlock-isolation-host-supervisor": "./plugins/isolation/hostsupervisor",
 		"plugins/airlock-isolation-docker":          "./plugins/isolation/docker",
 		"plugins/airlock-isolation-qemu-kvm":        "./plugins/isolation/qemukvm",

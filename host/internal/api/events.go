@@ -124,15 +124,27 @@ func (s *Server) exportTask(w http.ResponseWriter, r *http.Request, op *Operator
 	if err != nil {
 		return err
 	}
-	rc := http.NewResponseController(w)
 	out := journal.NewWriter(w)
+	if err := s.sendEvents(w, r, head, out.Write); err != nil {
+		return err
+	}
+	if out.Flush() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// sendEvents hands over the events of a task up to a head, page by page. Its
+// error is one that can still be answered; later ones end the connection.
+func (s *Server) sendEvents(w http.ResponseWriter, r *http.Request, head journal.Head, write func(*journal.Event) error) error {
+	rc := http.NewResponseController(w)
 	for after := uint64(0); after < head.Sequence; {
-		page, err := s.opts.Events.Events(r.Context(), v.TaskID, after, maxPage)
+		page, err := s.opts.Events.Events(r.Context(), head.TaskID, after, maxPage)
 		switch {
 		case err != nil && after == 0:
 			return err
 		case err != nil || len(page) == 0:
-			s.log.Error("an export cannot be finished", "task", v.TaskID, "after", after, "error", err)
+			s.log.Error("an export cannot be finished", "task", head.TaskID, "after", after, "error", err)
 			panic(http.ErrAbortHandler)
 		}
 		if after == 0 {
@@ -147,14 +159,11 @@ func (s *Server) exportTask(w http.ResponseWriter, r *http.Request, op *Operator
 			if page[i].Sequence > head.Sequence {
 				break
 			}
-			if err := out.Write(&page[i]); err != nil {
+			if err := write(&page[i]); err != nil {
 				panic(http.ErrAbortHandler)
 			}
 		}
 		after = page[len(page)-1].Sequence
-	}
-	if out.Flush() != nil {
-		panic(http.ErrAbortHandler)
 	}
 	return nil
 }

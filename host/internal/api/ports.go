@@ -11,6 +11,7 @@ import (
 
 	"github.com/airlock-host/airlock/host/internal/engine"
 	"github.com/airlock-host/airlock/host/internal/governance"
+	"github.com/airlock-host/airlock/host/internal/heads/record"
 	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/result"
@@ -147,6 +148,9 @@ type Options struct {
 
 	Operators *Operators
 	Log       hclog.Logger
+	// Sign signs a head that was verified, for evidence bundles; nil: there are
+	// none.
+	Sign func(journal.NewHead) (record.Record, record.Key)
 
 	// Hosts are names and addresses beside the loopback ones under which the
 	// listeners may be reached (listen.advertise, the listeners' own).

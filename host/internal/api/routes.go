@@ -71,6 +71,7 @@ func (s *Server) Routes() []Route {
 		{Method: get, Path: "/tasks/{id}/events", Needs: NeedViewer, Stream: true, handle: s.taskEvents},
 		{Method: get, Path: "/tasks/{id}/verify", Needs: NeedViewer, handle: s.verifyTask},
 		{Method: get, Path: "/tasks/{id}/export", Needs: NeedViewer, Stream: true, handle: s.exportTask},
+		{Method: get, Path: "/tasks/{id}/bundle", Needs: NeedViewer, Stream: true, handle: s.bundleTask},
 		{Method: post, Path: "/tasks/{id}/control", Needs: NeedOperator, Stream: true, handle: s.controlTask},
 		{Method: get, Path: "/tasks/{id}/stops/{stop}", Needs: NeedViewer, handle: s.showStop},
 		{Method: post, Path: "/tasks", Needs: NeedHost, handle: s.createTask},

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/airlock-host/airlock/host/internal/evidence"
 	"github.com/airlock-host/airlock/host/internal/heads"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
@@ -72,6 +73,7 @@ func (a *app) needTask(args []string, command string) (string, error) {
 
 func (a *app) exportCommand() *cobra.Command {
 	var out string
+	var bundle bool
 	var format exportFormat
 	cmd := &cobra.Command{
 		Use: "export [TASK]", Short: "export a task's journal as JSON lines", Args: cobra.MaximumNArgs(1),
@@ -80,15 +82,28 @@ payload, so that it can be verified without the host (airlock journal verify).
 A file appears only when the export is whole and its chain is right.
 
 With --format decisions there is one line for each decision instead, with the six
-fields that other programs read and an evidence link; see docs/governance-export.md.`,
+fields that other programs read and an evidence link; see docs/governance-export.md.
+
+With --bundle it is the evidence bundle: events, policy, plugins, approvals and
+receipts with the head signed by the host, which airlock-verify checks without
+a host, a network or anything else of Airlock; see docs/proof.md.`,
 		Example: "  airlock journal export m-abc123 -o m-abc123.jsonl && airlock journal verify m-abc123.jsonl\n" +
-			"  airlock journal export m-abc123 --format decisions --agent-id deployment-7",
+			"  airlock journal export m-abc123 --format decisions --agent-id deployment-7\n" +
+			"  airlock journal export m-abc123 --bundle -o m-abc123.evidence && airlock-verify --key host.key.pub m-abc123.evidence",
 	}
+	cmd.Flags().BoolVar(&bundle, "bundle", false, "write the evidence bundle, for airlock-verify")
 	cmd.Flags().StringVarP(&out, "output", "o", "-", "file to write, mode 0600 (- = standard output)")
 	format.flags(cmd, a.version)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := format.check(); err != nil {
 			return err
+		}
+		if bundle && cmd.Flags().Changed("format") {
+			return failf(ExitFailed, "--bundle has one format of its own: leave --format out")
+		}
+		write := format.write
+		if bundle {
+			write = func(ctx context.Context, c *client, task string, w io.Writer) error { return c.evidence(ctx, task, w) }
 		}
 		task, err := a.needTask(args, "journal export")
 		if err != nil {
@@ -100,12 +115,12 @@ fields that other programs read and an evidence link; see docs/governance-export
 		}
 		defer done()
 		if out == "-" {
-			return named(format.write(cmd.Context(), c, task, cmd.OutOrStdout()), "task", task)
+			return named(write(cmd.Context(), c, task, cmd.OutOrStdout()), "task", task)
 		}
 		// Nothing half-written stays behind ^C.
 		ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
 		defer stop()
-		return exportFile(out, func(w io.Writer) error { return named(format.write(ctx, c, task, w), "task", task) })
+		return exportFile(out, func(w io.Writer) error { return named(write(ctx, c, task, w), "task", task) })
 	}
 	return cmd
 }
@@ -152,6 +167,23 @@ func (c *client) export(ctx context.Context, task string, w io.Writer) error {
 	}
 	if want := resp.Header.Get("Airlock-Head-Sequence"); want != fmt.Sprint(head.Sequence) || head.TaskID != task {
 		return fmt.Errorf("the export broke off: it has %d events of task %q, the host has %s", head.Sequence, head.TaskID, want)
+	}
+	return nil
+}
+
+// evidence copies the evidence bundle and checks it on the way.
+func (c *client) evidence(ctx context.Context, task string, w io.Writer) error {
+	resp, err := c.open(ctx, "GET", "/tasks/"+segment(task)+"/bundle", nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	report, err := evidence.Verify(io.TeeReader(resp.Body, w), nil)
+	if err != nil {
+		return fmt.Errorf("the bundle broke off or is not right: %w", err)
+	}
+	if report.TaskID != task {
+		return fmt.Errorf("the host sent a bundle of task %q", report.TaskID)
 	}
 	return nil
 }

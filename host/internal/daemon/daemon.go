@@ -257,6 +257,7 @@ func (h *host) serve(ctx context.Context) error {
 	if h.traces != nil {
 		h.background.Go(func() { h.traces.Run(life) })
 	}
+	h.retain(life)
 	if h.opts.Up != nil {
 		h.opts.Up(l.addresses)
 	}
@@ -306,6 +307,7 @@ func (h *host) newAPI(l *listeners) (*api.Server, error) {
 		OrchestratorStatus: handler(h.exec.StatusHandler), Reconnect: handler(h.exec.ReconnectHandler),
 		Dispatch: handler(h.exec.Dispatch), MetricsOpen: h.cfg.Telemetry.MetricsOpen,
 		MCP:   h.mcp.HTTP(),
+		Sign:  h.heads.Sign,
 		Drain: h.drain, Config: h.showConfig, RESTBase: l.restBase(h.cfg.Listen.Advertise),
 	}
 	if o := h.cfg.Orchestrator; o != nil && o.Sandbox && o.SandboxHITL {

@@ -84,6 +84,12 @@ func (e *Engine) open(ctx context.Context, a *actor, d Dispatch, digest string) 
 	case !errors.Is(err, store.ErrNotFound):
 		return acc, unavailable(err)
 	}
+	switch r, err := e.opts.Store.Retired(ctx, d.MissionID); {
+	case err == nil: // archived and removed: it is not run a second time
+		return known(&mission.Mission{ID: r.TaskID, State: mission.State(r.State), PayloadDigest: r.PayloadDigest}, digest)
+	case !errors.Is(err, store.ErrNotFound):
+		return acc, unavailable(err)
+	}
 	if refusal := e.closed(); refusal != nil {
 		return acc, refusal
 	}

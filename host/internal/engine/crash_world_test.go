@@ -87,6 +87,7 @@ func (w *world) Capabilities(string) ([]string, error)              { return []s
 func (w *world) Features(string) []string                           { return []string{"grants"} }
 func (w *world) Attributes(string) map[string]string                { return nil }
 func (w *world) Needs(string) []*pluginv1.Need                      { return nil }
+func (w *world) Build(string) (version, sha256 string)              { return "1", "" }
 func (w *world) Changed() <-chan struct{}                           { return nil }
 
 // Revoker is away now and then, as a plugin is that has crashed.

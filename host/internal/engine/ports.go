@@ -19,6 +19,9 @@ type Store interface {
 	Missions(ctx context.Context, f store.MissionFilter) (rows []store.MissionRow, next string, err error)
 	// LiveMissions reads every mission that is not terminal, oldest first.
 	LiveMissions(ctx context.Context) ([]store.MissionRow, error)
+	// Retired is what is kept of a mission that was archived and removed;
+	// store.ErrNotFound when there is none.
+	Retired(ctx context.Context, taskID string) (store.Retired, error)
 	// Cells reads every cell row.
 	Cells(ctx context.Context) ([]store.CellRow, error)
 	// RuntimeState reads a runtime checkpoint; store.ErrNotFound when there is none.
@@ -55,6 +58,9 @@ type Plugins interface {
 	Attributes(ref string) map[string]string
 	// Needs that the instance's plugin declares.
 	Needs(ref string) []*pluginv1.Need
+	// Build is the version and the SHA-256 of the program that the instance runs
+	// with; empty while it has none.
+	Build(ref string) (version, sha256 string)
 	// Changed is closed at the next change of any instance's health.
 	Changed() <-chan struct{}
 }

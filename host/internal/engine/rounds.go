@@ -145,16 +145,20 @@ func (e *Engine) reclaim(ctx context.Context, a *actor) (*cells.Cell, error) {
 		}
 		c = a.cell()
 	}
+	sp, err := a.spec()
+	if err != nil {
+		return nil, err
+	}
 	next := *c
 	if next.State != cells.StateBound {
 		next.State = cells.StateCreating
 	}
 	sessionID := newUUID()
-	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+	err = a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
 		if a.latch.Load() {
 			return nil, errStopped
 		}
-		return m.Start(next.ID, next.Incarnation, sessionID, e.opts.BootID)
+		return m.Start(next.ID, next.Incarnation, sessionID, e.opts.BootID, e.builds(sp)...)
 	}, func(m *mission.Mission, b *store.Batch) error {
 		next.MissionID, next.Generation = m.ID, m.Generation
 		return putCell(b, &next)

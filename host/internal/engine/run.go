@@ -148,7 +148,7 @@ func (e *Engine) claim(a *actor, sp spec) (*cells.Cell, error) {
 		if a.latch.Load() {
 			return nil, errStopped
 		}
-		return m.Start(c.ID, c.Incarnation, sessionID, e.opts.BootID)
+		return m.Start(c.ID, c.Incarnation, sessionID, e.opts.BootID, e.builds(sp)...)
 	}, func(next *mission.Mission, b *store.Batch) error {
 		c.MissionID, c.Generation, c.State = next.ID, next.Generation, cells.StateCreating
 		return putCell(b, c)
@@ -164,6 +164,16 @@ func (e *Engine) claim(a *actor, sp spec) (*cells.Cell, error) {
 	a.setCell(c)
 	e.bind(sessionID, a)
 	return c, nil
+}
+
+// builds are the programs that a mission with the spec has to do with.
+func (e *Engine) builds(sp spec) []mission.Build {
+	var list []mission.Build
+	for _, ref := range append([]string{sp.Cell.Isolation, sp.Runtime}, sp.Revokers...) {
+		version, sum := e.opts.Plugins.Build(ref)
+		list = append(list, mission.Build{Ref: ref, Version: version, SHA256: sum})
+	}
+	return list
 }
 
 func putCell(b *store.Batch, c *cells.Cell) error {

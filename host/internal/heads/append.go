@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/airlock-host/airlock/host/internal/heads/record"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
@@ -122,8 +123,8 @@ func (l *Log) lines(hs []journal.NewHead) ([]byte, error) {
 	var errs []error
 	for len(hs) > 0 {
 		n := min(len(hs), perRecord)
-		rec := sign(l.opts.Key, l.opts.Now(), hs[:n])
-		line, err := rec.line()
+		rec := record.Sign(l.opts.Key.private, l.opts.Now(), hs[:n])
+		line, err := rec.Line()
 		errs = append(errs, err)
 		text = append(text, line...)
 		hs = hs[n:]
@@ -134,8 +135,8 @@ func (l *Log) lines(hs []journal.NewHead) ([]byte, error) {
 // beginning is a record of no head: with it a file in which nothing is signed
 // yet differs from one that was emptied.
 func (l *Log) beginning() ([]byte, error) {
-	rec := sign(l.opts.Key, l.opts.Now(), []journal.NewHead{})
-	return rec.line()
+	rec := record.Sign(l.opts.Key.private, l.opts.Now(), []journal.NewHead{})
+	return rec.Line()
 }
 
 // compact leaves one head for each task that is not over, and moves the others
@@ -173,4 +174,11 @@ func (l *Log) compact() error {
 	}
 	l.mu.Unlock()
 	return nil
+}
+
+// Sign makes a record of one head, for those who verify elsewhere, with the
+// public key that it is signed with. The head is the caller's word: it must have
+// verified the chain.
+func (l *Log) Sign(h journal.NewHead) (record.Record, record.Key) {
+	return record.Sign(l.opts.Key.private, l.opts.Now(), []journal.NewHead{h}), l.opts.Key.record()
 }

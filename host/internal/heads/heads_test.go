@@ -14,6 +14,7 @@ import (
 	hclog "github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 
+	"github.com/airlock-host/airlock/host/internal/heads/record"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
@@ -376,15 +377,15 @@ func wait(t *testing.T, done func() bool) {
 
 func FuzzParse(f *testing.F) {
 	key := newKey(make([]byte, 64))
-	rec := sign(key, time.UnixMilli(0), []journal.NewHead{head("a", 1)})
-	line, _ := rec.line()
+	rec := record.Sign(key.private, time.UnixMilli(0), []journal.NewHead{head("a", 1)})
+	line, _ := rec.Line()
 	f.Add(bytes.TrimSuffix(line, []byte("\n")))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		r, err := parse(in)
+		r, err := record.Parse(in)
 		if err != nil {
 			return
 		}
-		if err := r.verify(key); err == nil && !bytes.Equal(r.message(), rec.message()) {
+		if err := r.Verify(key.record()); err == nil && !bytes.Equal(r.Message(), rec.Message()) {
 			t.Fatal("a forged record")
 		}
 	})

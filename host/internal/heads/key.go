@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -15,6 +14,8 @@ import (
 	"path/filepath"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/airlock-host/airlock/host/internal/heads/record"
 )
 
 // Key is the host's signing key.
@@ -41,10 +42,7 @@ func (k Key) Derive(purpose string) []byte {
 // GoString likewise.
 func (k Key) GoString() string { return k.String() }
 
-const (
-	privateType = "PRIVATE KEY"
-	publicType  = "PUBLIC KEY"
-)
+const privateType = "PRIVATE KEY"
 
 // LoadOrCreateKey reads the Ed25519 key (PKCS #8, PEM) at path. If there is
 // none it makes one, mode 0400, with its public half beside it at path.pub,
@@ -73,11 +71,7 @@ func LoadOrCreateKey(path string) (Key, error) {
 		}
 		return Key{}, fmt.Errorf("write the host key: %w", err)
 	}
-	pub, err := x509.MarshalPKIXPublicKey(key.Public)
-	if err != nil {
-		return Key{}, fmt.Errorf("make the host key: %w", err)
-	}
-	if err := renameio.WriteFile(path+".pub", pem.EncodeToMemory(&pem.Block{Type: publicType, Bytes: pub}), 0o444); err != nil {
+	if err := renameio.WriteFile(path+".pub", key.record().PEM(), 0o444); err != nil {
 		return Key{}, fmt.Errorf("write the host key's public half: %w", err)
 	}
 	return key, nil
@@ -89,20 +83,15 @@ func LoadPublicKey(path string) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
-	block, _ := pem.Decode(text)
-	if block == nil || block.Type != publicType {
-		return Key{}, fmt.Errorf("%s is not a PEM public key", path)
-	}
-	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
+	key, err := record.ParseKey(text)
 	if err != nil {
-		return Key{}, fmt.Errorf("read public key %s: %w", path, err)
+		return Key{}, fmt.Errorf("%s: %w", path, err)
 	}
-	public, ok := parsed.(ed25519.PublicKey)
-	if !ok {
-		return Key{}, fmt.Errorf("%s is not an Ed25519 key", path)
-	}
-	return Key{ID: keyID(public), Public: public}, nil
+	return Key{ID: key.ID, Public: key.Public}, nil
 }
+
+// record is the public half.
+func (k Key) record() record.Key { return record.Key{ID: k.ID, Public: k.Public} }
 
 func loadKey(path string) (Key, error) {
 	f, err := os.Open(path)
@@ -138,12 +127,7 @@ func loadKey(path string) (Key, error) {
 
 func newKey(private ed25519.PrivateKey) Key {
 	public, _ := private.Public().(ed25519.PublicKey)
-	return Key{ID: keyID(public), Public: public, private: private}
-}
-
-func keyID(public ed25519.PublicKey) string {
-	sum := sha256.Sum256(public)
-	return hex.EncodeToString(sum[:8])
+	return Key{ID: record.KeyID(public), Public: public, private: private}
 }
 
 // writeOnce makes a whole, synced file of mode 0400 appear at path, or gives

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/airlock-host/airlock/host/internal/filelock"
+	"github.com/airlock-host/airlock/host/internal/heads/record"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
@@ -123,7 +124,7 @@ func Open(opts Options) (_ *Log, err error) {
 	if l.fresh, err = absent(opts.File, endedFile(opts.File)); err != nil {
 		return nil, fmt.Errorf("read heads: %w", err)
 	}
-	whole, size, err := scan(opts.File, opts.Key, nil, func(r Record) {
+	whole, size, err := scan(opts.File, opts.Key, nil, func(r record.Record) {
 		for _, h := range r.Heads {
 			if old, ok := l.live[h.TaskID]; !ok || old.Sequence <= h.Sequence {
 				l.live[h.TaskID] = h
@@ -163,7 +164,7 @@ func (l *Log) doubt(p *Problem) {
 	for _, t := range p.Tasks {
 		l.doubts[t] = p
 	}
-	var other *OtherKeyError
+	var other *record.OtherKeyError
 	if errors.As(p.Err, &other) {
 		return // said once for all of them, by otherKeys
 	}
@@ -175,7 +176,7 @@ func (l *Log) doubt(p *Problem) {
 func (l *Log) otherKeys() {
 	lines, keys := 0, map[string]bool{}
 	for _, p := range l.problems {
-		if other := (*OtherKeyError)(nil); errors.As(p.Err, &other) {
+		if other := (*record.OtherKeyError)(nil); errors.As(p.Err, &other) {
 			lines++
 			keys[other.KeyID] = true
 		}

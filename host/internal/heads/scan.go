@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/airlock-host/airlock/host/internal/heads/record"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
@@ -32,7 +33,7 @@ func (p *Problem) Unwrap() error { return p.Err }
 // scan reads a file of records and calls back for each line: with the record,
 // or with the problem. It gives the length of the whole lines; what is beyond
 // is a torn last line. A file that is not there is empty.
-func scan(path string, key Key, want func(line []byte) bool, good func(Record), bad func(*Problem)) (whole, size int64, err error) {
+func scan(path string, key Key, want func(line []byte) bool, good func(record.Record), bad func(*Problem)) (whole, size int64, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, 0, nil
@@ -55,9 +56,9 @@ func scan(path string, key Key, want func(line []byte) bool, good func(Record), 
 		if want != nil && !want(line) {
 			continue
 		}
-		rec, err := parse(line[:len(line)-1])
+		rec, err := record.Parse(line[:len(line)-1])
 		if err == nil {
-			err = rec.verify(key)
+			err = rec.Verify(key.record())
 		}
 		if err != nil {
 			p := &Problem{File: path, Line: n, Err: err}
@@ -79,7 +80,7 @@ func Find(path string, key Key, task string) (head journal.Head, ok bool, proble
 	if err != nil {
 		return head, false, nil, err
 	}
-	_, _, err = scan(path, key, func(line []byte) bool { return bytes.Contains(line, name) }, func(r Record) {
+	_, _, err = scan(path, key, func(line []byte) bool { return bytes.Contains(line, name) }, func(r record.Record) {
 		for _, h := range r.Heads {
 			if h.TaskID == task && (!ok || h.Sequence > head.Sequence) {
 				head, ok = h.Head, true

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-host/airlock/host/internal/heads/record"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
@@ -74,9 +75,9 @@ func (p *place) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.mu.Unlock()
 	p.posts++
 	for _, line := range body.Records {
-		rec, err := parse(line)
+		rec, err := record.Parse(line)
 		if err == nil {
-			err = rec.verify(p.key)
+			err = rec.Verify(p.key.record())
 		}
 		if err != nil {
 			p.t.Errorf("record %s: %v", line, err)

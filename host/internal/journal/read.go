@@ -29,6 +29,9 @@ func NewReader(r io.Reader) *Reader {
 	return &Reader{r: bufio.NewReaderSize(r, 128<<10), kinds: map[string]Kind{}}
 }
 
+// NewParser is a reader without an input, for Parse alone.
+func NewParser() *Reader { return &Reader{kinds: map[string]Kind{}} }
+
 // Pos is the number of the last line read, from 1, and its first byte's offset.
 func (r *Reader) Pos() (line int, offset int64) { return r.line, r.offset }
 
@@ -48,14 +51,19 @@ func (r *Reader) Next(ev *Event) error {
 	if err != nil {
 		return fmt.Errorf("read journal export at line %d (offset %d): %w", r.line, r.offset, err)
 	}
-	text = text[:len(text)-1]
-	if r.canonical(text, ev) {
-		return nil
-	}
-	if err := decodeAny(text, ev); err != nil {
+	if err := r.Parse(text[:len(text)-1], ev); err != nil {
 		return r.fault(FaultMalformed, "%v", err)
 	}
 	return nil
+}
+
+// Parse reads one line that the caller has found, without its newline. The
+// reader's own input is left alone.
+func (r *Reader) Parse(line []byte, ev *Event) error {
+	if r.canonical(line, ev) {
+		return nil
+	}
+	return decodeAny(line, ev)
 }
 
 // readLine gives one line with its newline; valid until the next call.

@@ -18,15 +18,16 @@ func Open(o Opened, estimatedStart time.Time) []Fact {
 	return []Fact{o, Assigned{V: version, EstimatedStart: estimatedStart}}
 }
 
-// Start asks for a cell and a session in it.
-func (m *Mission) Start(cellID string, incarnation uint64, sessionID, bootID string) ([]Fact, error) {
+// Start asks for a cell and a session in it; plugins are the programs that will
+// have to do with it.
+func (m *Mission) Start(cellID string, incarnation uint64, sessionID, bootID string, plugins ...Build) ([]Fact, error) {
 	if err := m.alive("start"); err != nil {
 		return nil, err
 	}
 	if m.Phase != PhaseQueued && m.Phase != PhaseBetween || m.Paused || m.Latched() {
 		return nil, fmt.Errorf("start: %w (phase %s)", ErrIllegal, m.Phase)
 	}
-	return []Fact{Starting{V: version, Generation: m.Generation + 1, CellID: cellID, Incarnation: incarnation, SessionID: sessionID, BootID: bootID}}, nil
+	return []Fact{Starting{V: version, Generation: m.Generation + 1, CellID: cellID, Incarnation: incarnation, SessionID: sessionID, BootID: bootID, Plugins: plugins}}, nil
 }
 
 // SessionStarted reports that the session of a generation runs. A pause that

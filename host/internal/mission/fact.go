@@ -53,6 +53,14 @@ type (
 		Incarnation uint64 `json:"incarnation"`
 		SessionID   string `json:"session_id"`
 		BootID      string `json:"boot_id"`
+		// Plugins are the programs that it is about to be run with.
+		Plugins []Build `json:"plugins,omitempty"`
+	}
+	// Build is one plugin's program, as it was launched.
+	Build struct {
+		Ref     string `json:"ref"`
+		Version string `json:"version,omitempty"`
+		SHA256  string `json:"sha256"`
 	}
 	// Started: the session runs.
 	Started struct {

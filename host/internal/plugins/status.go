@@ -117,6 +117,24 @@ func (c *Catalog) Needs(ref string) []*pluginv1.Need {
 	return slices.Clone(i.needs)
 }
 
+// Build is the version and the SHA-256 of the program that the instance runs
+// with; empty while it has none.
+func (c *Catalog) Build(ref string) (version, sha256 string) {
+	i := c.find(ref)
+	if i == nil {
+		return "", ""
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.current != nil {
+		version = clean(i.current.description.GetVersion(), 64)
+	}
+	if i.image != nil {
+		sha256 = i.image.sum
+	}
+	return version, sha256
+}
+
 func (i *instance) status() Status {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"slices"
@@ -15,7 +16,15 @@ type batchRequest struct {
 	b      *Batch
 	worked Batch          // b after its Work
 	blobs  map[int][]byte // of events whose payload is in a file
+	held   [][]byte       // payload files that must not be removed meanwhile
 	size   int
+}
+
+// release lets go of the payload files.
+func (r *batchRequest) release(s *Store) {
+	for _, sum := range r.held {
+		s.blobs.held.release([sha256.Size]byte(sum))
+	}
 }
 
 func (r *batchRequest) mayUseReserve() bool { return reserved(r.b.Events) }
@@ -65,6 +74,7 @@ func (r *batchRequest) prepareEvents(s *Store, b *Batch) error {
 			if err != nil {
 				return err
 			}
+			r.held = append(r.held, sum)
 			if r.blobs == nil {
 				r.blobs = map[int][]byte{}
 			}

@@ -15,18 +15,25 @@ import (
 // aa/aabb…. A file has its name only once its content is synced, so a file
 // with a name is whole. A crash can leave one that no event refers to; it
 // costs space and nothing else.
-type blobDir struct{ dir string }
+type blobDir struct {
+	dir  string
+	held *heldBlobs
+}
 
 func (d blobDir) file(sum []byte) string {
 	name := hex.EncodeToString(sum)
 	return filepath.Join(d.dir, name[:2], name)
 }
 
-// put makes the text durable and gives its SHA-256.
+// put makes the text durable and gives its SHA-256. The file is held until the
+// caller releases it, when its commit is through or given up: up to then it is not
+// removed, though no event refers to it yet.
 func (s *Store) putBlob(text string) ([]byte, error) {
 	sum := sha256.Sum256([]byte(text))
+	s.blobs.held.hold(sum)
 	path := s.blobs.file(sum[:])
 	if err := s.writeBlob(path, text); err != nil {
+		s.blobs.held.release(sum)
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 			return nil, fmt.Errorf("%w: payload file: %w", ErrFull, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"modernc.org/sqlite"
 )
@@ -41,7 +42,13 @@ type conn struct {
 }
 
 func openConn(path string, cacheKiB int) (*conn, error) {
-	dc, err := (&sqlite.Driver{}).Open(dsn(path, cacheKiB))
+	name := dsn(path, cacheKiB)
+	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+		// A file that can give space back while it is in use is one from its very
+		// first page, so this comes before everything else.
+		name = strings.Replace(name, "?", "?_pragma=auto_vacuum(incremental)&", 1)
+	}
+	dc, err := (&sqlite.Driver{}).Open(name)
 	if err != nil {
 		return nil, err
 	}

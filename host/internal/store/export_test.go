@@ -4,7 +4,7 @@ package store
 func (o Options) WithMigrations(scripts ...string) Options {
 	o.migrations = []migration{}
 	for _, s := range scripts {
-		o.migrations = append(o.migrations, migration{s})
+		o.migrations = append(o.migrations, migration{script: s})
 	}
 	return o
 }
@@ -14,6 +14,12 @@ const Schema1 = schema1
 
 // Schema2 is the second version's script.
 const Schema2 = schema2
+
+// Schema3 is the third version's script.
+const Schema3 = schema3
+
+// WorkTables are the tables of the workflow that Sweep walks.
+func WorkTables() []string { return workTables() }
 
 // WithCache opens with a writer that remembers few tasks.
 func (o Options) WithCache(tasks int) Options {

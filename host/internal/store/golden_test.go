@@ -30,7 +30,7 @@ type expected struct {
 func TestStateOfEveryReleaseOpens(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(goldenEnv) != "" {
-		writeGolden(t, filepath.Join("testdata", "v2"))
+		writeGolden(t, filepath.Join("testdata", "v3"))
 	}
 	dirs, err := filepath.Glob(filepath.Join("testdata", "v*"))
 	if err != nil || len(dirs) == 0 {

@@ -112,7 +112,7 @@ func TestANewerSchemaIsRefusedAndLeftAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir, func(o *store.Options) {
-		*o = o.WithMigrations(store.Schema1, store.Schema2, "CREATE TABLE later (x)")
+		*o = o.WithMigrations(store.Schema1, store.Schema2, store.Schema3, "CREATE TABLE later (x)")
 	})
 	mission(t, s, "m", 1)
 	closeStore(t, s)
@@ -121,7 +121,7 @@ func TestANewerSchemaIsRefusedAndLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = store.Open(store.Options{Dir: filepath.Join(dir, "data")})
-	if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 3") {
+	if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 4") {
 		t.Fatalf("%v", err)
 	}
 	after, err := os.ReadFile(filepath.Join(dir, "data", "missions.db"))
@@ -137,14 +137,14 @@ func TestAMigrationMakesACopyFirst(t *testing.T) {
 	w := mission(t, s, "m", 3)
 	closeStore(t, s)
 	s = open(t, dir, func(o *store.Options) {
-		*o = o.WithMigrations(store.Schema1, store.Schema2, "ALTER TABLE cells ADD COLUMN extra TEXT")
+		*o = o.WithMigrations(store.Schema1, store.Schema2, store.Schema3, "ALTER TABLE cells ADD COLUMN extra TEXT")
 	})
 	if err := s.VerifyTask(ctx, "m"); err != nil {
 		t.Fatal(err)
 	}
 	commit(t, s, w.next(time.Now()))
 	closeStore(t, s)
-	copies, err := filepath.Glob(filepath.Join(dir, "data", "missions.db.v2.*"))
+	copies, err := filepath.Glob(filepath.Join(dir, "data", "missions.db.v3.*"))
 	if err != nil || len(copies) != 1 {
 		t.Fatalf("%v %v", copies, err)
 	}
@@ -169,7 +169,7 @@ func TestAMigrationThatFailsChangesNothing(t *testing.T) {
 	mission(t, s, "m", 1)
 	closeStore(t, s)
 	opts := store.Options{Dir: filepath.Join(dir, "data")}
-	if _, err := store.Open(opts.WithMigrations(store.Schema1, store.Schema2, "CREATE TABLE half (x); nonsense")); err == nil {
+	if _, err := store.Open(opts.WithMigrations(store.Schema1, store.Schema2, store.Schema3, "CREATE TABLE half (x); nonsense")); err == nil {
 		t.Fatal("nonsense was taken")
 	}
 	s = open(t, dir)

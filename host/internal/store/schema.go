@@ -14,12 +14,19 @@ import (
 const applicationID = 0x416c6b31
 
 // migration brings a file from the version before to its place in the list.
-type migration struct{ script string }
+type migration struct {
+	script string
+	// shrinks: from this version on the file gives space back while it is in use.
+	// A file that was begun without that is rewritten once.
+	shrinks bool
+}
 
 // migrations are all schema versions, the first is version 1. A script never
 // changes once it was released: a new version is a new entry. Events are never
 // migrated; their payloads carry "v".
-func migrations() []migration { return []migration{{schema1}, {schema2}} }
+func migrations() []migration {
+	return []migration{{script: schema1}, {script: schema2}, {script: schema3, shrinks: true}}
+}
 
 // schema1. tasks holds a task and, where it is a mission, its row: one row per
 // task that is rewritten with each commit. no is the order in which tasks came.
@@ -127,6 +134,12 @@ func migrate(s *Store, c *conn) (*conn, error) {
 		script := fmt.Sprintf("BEGIN IMMEDIATE; %s; PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT;", s.opts.migrations[v].script, applicationID, v+1)
 		if err := c.exec(script); err != nil {
 			return fail(fmt.Errorf("migrate to version %d: %w", v+1, err))
+		}
+		if s.opts.migrations[v].shrinks && tables > 0 {
+			// It costs time and space once; without it the file only never shrinks.
+			if err := c.exec("PRAGMA auto_vacuum = INCREMENTAL; VACUUM"); err != nil {
+				s.log.Warn("the store could not be rewritten so that it gives space back", "error", err)
+			}
 		}
 	}
 	return c, nil

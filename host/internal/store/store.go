@@ -113,7 +113,7 @@ func Open(opts Options) (*Store, error) {
 		opts:  opts,
 		log:   opts.Log,
 		lock:  lock,
-		blobs: blobDir{dir: filepath.Join(dir, "blobs")},
+		blobs: blobDir{dir: filepath.Join(dir, "blobs"), held: &heldBlobs{}},
 		space: space{dir: dir, size: opts.Ballast},
 	}
 	s.follow.tasks = map[string]chan struct{}{}
@@ -173,6 +173,7 @@ func (s *Store) Commit(ctx context.Context, b Batch) error {
 		return err
 	}
 	r := batchRequest{b: &b}
+	defer r.release(s)
 	if err := r.prepare(s); err != nil {
 		return err
 	}

@@ -53,6 +53,11 @@ func (s *Store) verify(ctx context.Context, taskID string, recent bool) (v verdi
 		}
 	}
 	v.no, v.head, err = s.taskRow(ctx, taskID)
+	if errors.Is(err, ErrNotFound) {
+		if r, rerr := s.Retired(ctx, taskID); rerr == nil {
+			return v, fmt.Errorf("task %q: %w: its journal is %s", taskID, ErrRetired, r.Bundle)
+		}
+	}
 	if errors.Is(err, ErrNotFound) && v.anchor {
 		return v, &journal.ChainError{Fault: journal.FaultTruncated, TaskID: taskID, Sequence: 1,
 			Detail: fmt.Sprintf("the store does not know the task, its trusted head is at %d: the store was lost or put back from an older copy", v.trusted.Sequence)}

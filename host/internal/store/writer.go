@@ -69,7 +69,8 @@ func newWriter(s *Store, c *conn) (*writer, error) {
 	if err := w.sql.prepare(c); err != nil {
 		return nil, err
 	}
-	n, err := c.ints(`SELECT (SELECT coalesce(max(no), 0) FROM tasks), (SELECT coalesce(max(id), 0) FROM events),
+	n, err := c.ints(`SELECT (SELECT max(coalesce((SELECT max(no) FROM tasks), 0), coalesce((SELECT max(task_no) FROM retired), 0))),
+		(SELECT max(coalesce((SELECT max(id) FROM events), 0), coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'events_to'), 0))),
 		(SELECT coalesce(max(value), 0) FROM (SELECT max(id) AS value FROM outbox UNION ALL SELECT max(id) FROM undeliverable UNION ALL SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'outbox_to')),
 		(SELECT count(*) FROM undeliverable)`)
 	if err != nil {

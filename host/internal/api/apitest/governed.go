@@ -159,6 +159,7 @@ func (noPlugins) Runtime(string) (pluginv1.RuntimeClient, error)     { return ni
 func (noPlugins) Capabilities(string) ([]string, error)              { return nil, engine.ErrNotFound }
 func (noPlugins) Features(string) []string                           { return nil }
 func (noPlugins) Needs(string) []*pluginv1.Need                      { return nil }
+func (noPlugins) Build(string) (version, sha256 string)              { return "", "" }
 func (noPlugins) Changed() <-chan struct{}                           { return nil }
 
 // Stall is a store whose commits hang or fail when the test wants it.

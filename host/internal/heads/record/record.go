@@ -1,4 +1,10 @@
-package heads
+// Package record is one signed record of heads: how it is signed, written, read
+// and verified. It imports journal and nothing else, not even the network code
+// that X.509 brings along, so that a verifier of evidence stays small.
+//
+// The one idea: what is signed is every field, length-prefixed, so that no two
+// records have the same message.
+package record
 
 import (
 	"bytes"
@@ -26,15 +32,16 @@ type Record struct {
 	Sig   []byte            `json:"sig"` // Ed25519
 }
 
-func sign(key Key, at time.Time, hs []journal.NewHead) Record {
-	r := Record{V: 1, TS: at.UTC().Format(journal.TimeLayout), KeyID: key.ID, Heads: hs}
-	r.Sig = ed25519.Sign(key.private, r.message())
+// Sign makes a record.
+func Sign(private ed25519.PrivateKey, at time.Time, hs []journal.NewHead) Record {
+	public, _ := private.Public().(ed25519.PublicKey)
+	r := Record{V: 1, TS: at.UTC().Format(journal.TimeLayout), KeyID: KeyID(public), Heads: hs}
+	r.Sig = ed25519.Sign(private, r.Message())
 	return r
 }
 
-// message is what is signed: every field, length-prefixed, so that no two
-// records have the same message.
-func (r *Record) message() []byte {
+// Message is what is signed.
+func (r *Record) Message() []byte {
 	b := make([]byte, 0, 64+160*len(r.Heads))
 	text := func(s string) {
 		b = binary.BigEndian.AppendUint64(b, uint64(len(s)))
@@ -59,8 +66,8 @@ func (r *Record) message() []byte {
 	return b
 }
 
-// parse reads one line, without its newline.
-func parse(line []byte) (Record, error) {
+// Parse reads one line, without its newline.
+func Parse(line []byte) (Record, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	var r Record
@@ -87,19 +94,19 @@ func (e *OtherKeyError) Error() string {
 	return fmt.Sprintf("signed by key %s, the host's is %s", e.KeyID, e.Host)
 }
 
-// verify checks the signature.
-func (r *Record) verify(key Key) error {
+// Verify checks the signature. A record of another key is an *OtherKeyError.
+func (r *Record) Verify(key Key) error {
 	if r.KeyID != key.ID {
 		return &OtherKeyError{KeyID: r.KeyID, Host: key.ID}
 	}
-	if !ed25519.Verify(key.Public, r.message(), r.Sig) {
+	if !ed25519.Verify(key.Public, r.Message(), r.Sig) {
 		return fmt.Errorf("the signature of key %s is not good", r.KeyID)
 	}
 	return nil
 }
 
-// line gives the record as written, with the newline.
-func (r *Record) line() ([]byte, error) {
+// Line gives the record as written, with the newline.
+func (r *Record) Line() ([]byte, error) {
 	b, err := json.Marshal(r)
 	return append(b, '\n'), err
 }
