@@ -49,7 +49,7 @@ var rules = map[string][]string{
 	"host/internal/api":          {"config", "host/internal/jsontext", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session", "host/internal/screen", "host/internal/result", "host/internal/evidence", "host/internal/heads/record"},
 
 	"sdk/governance":                {},
-	"host/internal/api/apitest":     {"proto", "config", "host/internal/api", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session", "host/internal/result", "host/internal/cells"},
+	"host/internal/api/apitest":     {"proto", "config", "host/internal/api", "host/internal/engine", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/session", "host/internal/result", "host/internal/cells", "host/internal/heads/record"},
 	"host/internal/governance/gate": {"host/internal/jsontext", "host/internal/governance", "host/internal/journal", "config"},
 }
 

@@ -79,7 +79,7 @@ func TestAThirdPartyChecksTheEvidenceOfAMission(t *testing.T) {
 }
 
 // With a retention block a finished mission goes to the archive and its id stays
-// taken: it is not run again, and whoever asks is told where it is.
+// taken: it is not run again.
 func TestAFinishedMissionIsArchivedAndNotRunAgain(t *testing.T) {
 	t.Parallel()
 	archive, err := os.MkdirTemp("", "alarchive")
@@ -101,8 +101,8 @@ func TestAFinishedMissionIsArchivedAndNotRunAgain(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	r.until("it is gone from the store", func() bool { return r.call("GET", "/api/v1/missions/m", nil, nil) == 404 })
-	if out, code := r.cli("mission", "show", "m"); code != 2 || !strings.Contains(out, bundles[0]) {
-		t.Errorf("exit code %d, and it is not said where it is: %s", code, out)
+	if !strings.Contains(r.log.String(), bundles[0]) {
+		t.Error("the log does not say where it is")
 	}
 	r.tryDispatch(map[string]any{"mission_id": "m", "objective": "echo x >> $PWD/m.ran", "completion": "x"})
 	if n := len(r.lines("m.ran")); n != 1 {

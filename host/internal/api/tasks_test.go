@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/airlock-host/airlock/host/internal/api/apitest"
+	"github.com/airlock-host/airlock/host/internal/evidence"
 	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
@@ -218,6 +219,11 @@ func TestExportVerifiesByItself(t *testing.T) {
 	}
 	if r.header.Get("Airlock-Head-Sequence") != "253" || r.header.Get("Airlock-Head-Digest") != head.Digest.String() {
 		t.Errorf("headers = %v", r.header)
+	}
+	call(t, h, apitest.VicToken, "GET", "/tasks/none/bundle", "").want(t, 404)
+	r = call(t, h, apitest.VicToken, "GET", "/tasks/m1/bundle", "").want(t, 200)
+	if got, err := evidence.Verify(strings.NewReader(r.body), nil); err != nil || got.TaskID != "m1" {
+		t.Errorf("the bundle: %+v, %v", got, err)
 	}
 	call(t, h, apitest.VicToken, "GET", "/tasks/none/export", "").want(t, 404)
 }

@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 
@@ -42,14 +40,4 @@ func (l *logs) remove(sessionID string) error {
 		err = errors.Join(err, ferr)
 	}
 	return err
-}
-
-// archived says where a mission is that was archived and removed, for an error
-// that ends in ErrNotFound.
-func (e *Engine) archived(ctx context.Context, id string) error {
-	r, err := e.opts.Store.Retired(ctx, id)
-	if err != nil {
-		return fmt.Errorf("mission %q: %w", id, ErrNotFound)
-	}
-	return fmt.Errorf("mission %q has ended (%s), was archived as %s and removed: %w", id, r.State, r.Bundle, ErrNotFound)
 }

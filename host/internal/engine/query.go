@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/store"
@@ -18,7 +19,7 @@ func (e *Engine) find(ctx context.Context, id string) (*mission.Mission, error) 
 	r, err := e.opts.Store.Mission(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return nil, e.archived(ctx, id)
+		return nil, fmt.Errorf("mission %q: %w", id, ErrNotFound)
 	case err != nil:
 		return nil, unavailable(err)
 	}

@@ -93,13 +93,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	tick := time.NewTicker(k.o.Every)
 	defer tick.Stop()
 	for {
-		switch n, err := k.Pass(ctx); {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
+		if n, err := k.Pass(ctx); err != nil && ctx.Err() == nil {
 			k.o.Log.Error("missions that are over could not all be archived and removed; it is tried again", "archived", n, "error", err)
-		case n > 0:
-			k.o.Log.Info("missions that are over were archived and removed", "missions", n, "archive", k.o.Rules.Dir)
 		}
 		select {
 		case <-tick.C:

@@ -110,6 +110,7 @@ func (k *Keeper) archive(ctx context.Context, row *store.MissionRow) (bool, erro
 	if err != nil {
 		return false, err
 	}
+	k.o.Log.Info("mission was archived and is removed", "mission", row.MissionID, "state", row.State, "bundle", b.file)
 	return true, k.o.Hook(PointRetired)
 }
 

@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"context"
+	"crypto/ed25519"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +18,8 @@ import (
 	"github.com/airlock-host/airlock/config"
 	"github.com/airlock-host/airlock/host/internal/api"
 	"github.com/airlock-host/airlock/host/internal/engine"
+	"github.com/airlock-host/airlock/host/internal/heads/record"
+	"github.com/airlock-host/airlock/host/internal/journal"
 )
 
 // The tokens of the operators that every Host has.
@@ -81,6 +84,11 @@ func New(t testing.TB, change ...func(*api.Options)) *Host {
 		Reconnect: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }),
 		UI:        http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }),
 		Metrics:   reg, Register: reg,
+		Sign: func(h journal.NewHead) (record.Record, record.Key) {
+			private := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+			public, _ := private.Public().(ed25519.PublicKey)
+			return record.Sign(private, time.Now(), []journal.NewHead{h}), record.Key{ID: record.KeyID(public), Public: public}
+		},
 		Drain: func(context.Context, time.Duration) error { return nil },
 		Reload: func(context.Context) (any, error) {
 			return map[string]any{"path": "/etc/airlock/airlock.hcl", "changes": []map[string]string{{"path": "operator.bob", "change": "added", "to": "operator \"bob\"", "effect": "applied", "at": "airlock.hcl:3"}}}, nil
