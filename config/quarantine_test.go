@@ -101,7 +101,7 @@ func TestErrorsOutsideOfAgentsFailTheWhole(t *testing.T) {
 func TestUnenforcedRowsAllFire(t *testing.T) {
 	t.Parallel()
 	got := map[string]bool{}
-	text := readTest(t, "testdata/diag/unenforced.hcl")
+	text := readTest(t, "testdata/unenforced.hcl")
 	_, diags := parse(t, text)
 	for _, d := range diags {
 		for _, row := range unenforcedRows() {
