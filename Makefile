@@ -87,6 +87,21 @@ crash: ## CRASHES random crash schedules (default 1000), and every bit of a jour
 	AIRLOCK_FULL=1 go test -run 'TestEveryBitOfAThousandEvents' -timeout 1h ./host/internal/journal
 	AIRLOCK_CRASH_SCHEDULES=$(CRASHES) go test -run TestRandomCrashSchedules -v -timeout 3h ./host/internal/engine
 
+SCHEDULES ?= 20
+FAULT_JSON ?= dist/fault.json
+.PHONY: fault
+fault: build test-deps ## every test that docs/proof.md names for a fault, SCHEDULES random schedules of kills (default 20), JSON in FAULT_JSON
+	@mkdir -p $(dir $(FAULT_JSON))
+	AIRLOCK_REQUIRE=qemu,docker,host AIRLOCK_BIN=$(CURDIR)/bin AIRLOCK_SCHEDULES=$(SCHEDULES) AIRLOCK_MINIMISE=1 \
+		go test -json -timeout 6h -run "^($$(grep -oE '`Test[A-Za-z0-9_]+`' docs/proof.md | tr -d '`' | sort -u | paste -sd'|')|TestAScheduleOfKills)$$" \
+		./config/... ./host/... ./sdk/... ./plugins/... >$(FAULT_JSON) || { grep '"Action":"fail"' $(FAULT_JSON); exit 1; }
+	@grep -c '"Action":"pass".*"Test"' $(FAULT_JSON) | sed 's/$$/ tests passed/'
+
+SOAK ?= 30
+.PHONY: soak
+soak: build ## SOAK minutes (default 30) of mixed missions with faults; what the host holds must not grow (one JSON line a look)
+	AIRLOCK_REQUIRE=host AIRLOCK_BIN=$(CURDIR)/bin AIRLOCK_SOAK=$(SOAK) go test -v -run '^TestSoak$$' -timeout $$(($(SOAK) + 30))m ./host/e2e
+
 .PHONY: fuzz
 FUZZTIME ?= 20s
 fuzz: ## run every fuzz target for FUZZTIME (default 20s)

@@ -275,6 +275,12 @@ func write(t *testing.T, path, text string, mode os.FileMode) {
 // start starts the host and waits until it is registered.
 func (r *rig) start() {
 	r.t.Helper()
+	r.startAs(program)
+}
+
+// startAs is start with another copy of the host's program.
+func (r *rig) startAs(program string) {
+	r.t.Helper()
 	cmd := exec.Command(program, "serve", "--config", r.conf, "--cell-agent", filepath.Join(bin, "airlock-cell"))
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 )
 
@@ -50,7 +51,7 @@ func ListenOperator(runDir string, uids []uint32) (net.Listener, error) {
 		err = os.Rename(tmp, path)
 	}
 	if err == nil {
-		return &socketListener{l, path}, nil
+		return &socketListener{UnixListener: l, path: path}, nil
 	}
 	_ = l.Close()
 	_ = os.Remove(tmp)
@@ -89,15 +90,43 @@ func openTo(path string, uids []uint32) error {
 	}
 }
 
+// AdoptOperator is ListenOperator for a socket that an earlier process listens on
+// and has handed over.
+func AdoptOperator(runDir string, f *os.File, uids []uint32) (net.Listener, error) {
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("operator socket: %w", err)
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, errors.Join(errors.New("operator socket: what was handed over is no unix socket"), l.Close())
+	}
+	u.SetUnlinkOnClose(false)
+	if err := OpenSocket(runDir, uids); err != nil {
+		return nil, errors.Join(err, u.Close())
+	}
+	return &socketListener{UnixListener: u, path: filepath.Join(runDir, SocketName)}, nil
+}
+
 // socketListener removes the socket when it is closed.
 type socketListener struct {
 	*net.UnixListener
-	path string
+	path   string
+	handed atomic.Bool
 }
 
-// Close stops listening and removes the socket.
+// File gives a copy of the socket to hand over; the path stays from then on.
+func (l *socketListener) File() (*os.File, error) {
+	l.handed.Store(true)
+	return l.UnixListener.File()
+}
+
+// Close stops listening and removes the socket, unless it was handed over.
 func (l *socketListener) Close() error {
 	err := l.UnixListener.Close()
+	if l.handed.Load() {
+		return err
+	}
 	if rm := os.Remove(l.path); rm != nil && !errors.Is(rm, os.ErrNotExist) {
 		err = errors.Join(err, rm)
 	}

@@ -61,6 +61,12 @@ type Options struct {
 	Load   Loader
 	Path   string
 	Hangup <-chan os.Signal
+	// Handed is what the process before has handed over; nil: nothing.
+	Handed *Handover
+	// Upgrade asks the host to let go for the program that replaces it: Run then
+	// gives HandOver what that one needs, and comes back.
+	Upgrade  <-chan struct{}
+	HandOver func(*Handover)
 }
 
 // Addresses are where a host can be reached.
@@ -265,11 +271,37 @@ func (h *host) serve(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-served:
 		served <- nil
+	case <-h.opts.Upgrade:
+		return h.letGo(l, end, linked, served)
 	}
 	err = errors.Join(err, h.suspend())
 	end()
 	<-linked
 	return errors.Join(err, <-served)
+}
+
+// letGo suspends the missions for the program that takes over. Nothing is refused
+// meanwhile: no connection is accepted any more before the engine stops taking
+// missions, and those that come wait in the listeners, which stay open. What the
+// orchestrator has not been told is in the outbox.
+func (h *host) letGo(l *listeners, end func(), linked <-chan struct{}, served <-chan error) error {
+	over, err := l.handOver(h.exec.Token())
+	if err != nil {
+		h.log.Error("the listeners cannot be handed over; the host ends as for a restart", "error", err)
+		over = nil
+	}
+	end()
+	err = <-served
+	<-linked
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	if serr := h.engine.Suspend(ctx); serr != nil {
+		h.log.Error("not every mission could be suspended; they are taken up as after a crash", "error", serr)
+	}
+	if over != nil {
+		h.opts.HandOver(over)
+	}
+	return err
 }
 
 // suspend is the planned shutdown.
@@ -332,7 +364,7 @@ func (h *host) newExecutor(l *listeners) error {
 	if err != nil {
 		return err
 	}
-	opt := executor.Options{Version: version.Version, ID: h.id, REST: rest, WS: ws, Engine: linked{h.engine, &h.now.approve}, Outbox: h.store, Logger: h.log.Named("executor")}
+	opt := executor.Options{Version: version.Version, ID: h.id, REST: rest, WS: ws, Token: h.opts.Handed.token(), Engine: linked{h.engine, &h.now.approve}, Outbox: h.store, Logger: h.log.Named("executor")}
 	if o := h.cfg.Orchestrator; o != nil {
 		opt.Endpoint, opt.Name = o.Endpoint, executor.RegisteredName(o.Name, h.cfg.Name)
 		opt.Actor, opt.Sandbox = o.Actor, o.Sandbox

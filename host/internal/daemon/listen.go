@@ -37,15 +37,16 @@ func (h *host) listen() (_ *listeners, err error) {
 		h.now.tls.Store(certs)
 		l.tls = api.TLSConfig(h.now.tls.Load)
 	}
-	if l.rest, err = net.Listen("tcp", h.cfg.Listen.REST); err != nil {
+	if l.rest, err = h.opts.Handed.tcp("rest", h.cfg.Listen.REST); err != nil {
 		return nil, listenError("listen.rest", h.cfg.Listen.REST, err)
 	}
-	if l.ws, err = net.Listen("tcp", h.cfg.Listen.WS); err != nil {
+	if l.ws, err = h.opts.Handed.tcp("ws", h.cfg.Listen.WS); err != nil {
 		return nil, listenError("listen.ws", h.cfg.Listen.WS, err)
 	}
-	if l.socket, err = api.ListenOperator(h.cfg.RunDir, h.operators.Load().UIDs()); err != nil {
+	if l.socket, err = h.opts.Handed.socket(h.cfg.RunDir, h.operators.Load().UIDs()); err != nil {
 		return nil, err
 	}
+	h.opts.Handed.close()
 	_, l.restPort, _ = net.SplitHostPort(l.rest.Addr().String())
 	l.addresses = Addresses{REST: "http" + scheme + "://" + l.rest.Addr().String(), WS: "ws" + scheme + "://" + l.ws.Addr().String(), Socket: filepath.Join(h.cfg.RunDir, api.SocketName)}
 	return l, nil

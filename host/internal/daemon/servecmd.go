@@ -30,7 +30,11 @@ suspended; its cell stays alive and the next start takes it up again.
 
 SIGHUP and ` + "`airlock reload`" + ` read the configuration again. What can be applied
 while missions run is applied, the rest waits for the next mission or for a
-restart; the log says which. A configuration with an error changes nothing.`,
+restart; the log says which. A configuration with an error changes nothing.
+
+SIGUSR2 has the host replaced by the program that now lies at its path, in the
+same process: the listeners stay open and whoever connects meanwhile waits a
+moment. A program that does not run or refuses the configuration changes nothing.`,
 		Example: `  airlock serve --config /etc/airlock/airlock.hcl
   airlock serve --config /etc/airlock/conf.d        # every *.hcl in it, in name order`,
 		Args:         cobra.NoArgs,
@@ -52,11 +56,30 @@ restart; the log says which. A configuration with an error changes nothing.`,
 			if path, err = filepath.Abs(path); err != nil {
 				return err
 			}
+			handed, err := TakeHandover()
+			if err != nil {
+				return err
+			}
+			program, err := os.Executable() // now: later its name may be another program's
+			if err != nil {
+				return err
+			}
+			replace := make(chan os.Signal, 1)
+			signal.Notify(replace, syscall.SIGUSR2)
+			defer signal.Stop(replace)
+			upgrade := make(chan struct{})
+			go awaitUpgrade(ctx, replace, upgrade, func() error { return checkProgram(ctx, program, path) }, log)
+			var over *Handover
 			load := func() (*config.Config, hcl.Diagnostics) { return config.Load(path, config.Options{}) }
-			return Run(ctx, Options{Config: cfg, CellAgent: cellAgent, Log: log, Load: load, Path: path, Hangup: hangup, Up: func(a Addresses) {
+			err = Run(ctx, Options{Config: cfg, CellAgent: cellAgent, Log: log, Load: load, Path: path, Hangup: hangup, Up: func(a Addresses) {
 				log.Info("airlock is up", "rest", a.REST, "ws", a.WS, "operator_socket", a.Socket)
 				tellSystemd(ctx, a.Socket, log)
-			}})
+			}, Handed: handed, Upgrade: upgrade, HandOver: func(h *Handover) { over = h }})
+			if over == nil {
+				return err
+			}
+			log.Info("the host is replaced by the program at its path", "program", program, "error", err)
+			return fmt.Errorf("replace the host by %s: %w", program, over.exec(program, os.Args))
 		},
 	}
 	f := cmd.Flags()
@@ -65,6 +88,24 @@ restart; the log says which. A configuration with an error changes nothing.`,
 	f.StringVar(&level, "log-level", "info", "trace, debug, info, warn or error")
 	f.BoolVar(&jsonLog, "log-json", false, "log as JSON lines")
 	return cmd
+}
+
+// awaitUpgrade closes upgrade once a signal has come and the program that is to
+// take over was found good.
+func awaitUpgrade(ctx context.Context, signals <-chan os.Signal, upgrade chan<- struct{}, check func() error, log hclog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+		}
+		if err := check(); err != nil {
+			log.Error("the host is not replaced: the program at its path cannot take over", "error", err)
+			continue
+		}
+		close(upgrade)
+		return
+	}
 }
 
 func newLog(level string, asJSON bool) (hclog.Logger, error) {

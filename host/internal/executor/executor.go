@@ -18,8 +18,11 @@ type Executor struct {
 	log   hclog.Logger
 	serve *serveClient
 	token atomic.Pointer[string] // nil: not registered
-	inbox *inbox
-	again chan struct{} // an operator asks for a reconnect
+	// handed is a token of before, good for dispatches that were on their way
+	// while this process took over; nil: none.
+	handed atomic.Pointer[string]
+	inbox  *inbox
+	again  chan struct{} // an operator asks for a reconnect
 	// leaving is set by Deregister: no registration follows it.
 	leaving atomic.Bool
 
@@ -42,9 +45,23 @@ func New(opt Options) *Executor {
 			x.remember(p)
 		}
 	}
+	if opt.Token != "" && x.configured() {
+		x.remember(opt.Token)
+		x.token.Store(&opt.Token)
+		x.handed.Store(&opt.Token)
+	}
 	x.serve = newServeClient(opt.Endpoint, x.redact)
 	x.inbox = newInbox(x)
 	return x
+}
+
+// Token is that of the registration, to hand over to the next process of this
+// host; empty: not registered.
+func (x *Executor) Token() string {
+	if t := x.token.Load(); t != nil && !x.leaving.Load() {
+		return *t
+	}
+	return ""
 }
 
 func (x *Executor) configured() bool { return x.opt.Endpoint != "" }
@@ -55,6 +72,10 @@ func (x *Executor) Run(ctx context.Context) {
 	if !x.configured() {
 		<-ctx.Done()
 		return
+	}
+	if x.handed.Load() != nil {
+		old := time.AfterFunc(handedFor, func() { x.handed.Store(nil) })
+		defer old.Stop()
 	}
 	stop := x.inbox.start(ctx)
 	var wg sync.WaitGroup
@@ -92,6 +113,7 @@ func (x *Executor) Flush(ctx context.Context) error {
 func (x *Executor) Deregister(ctx context.Context) error {
 	x.leaving.Store(true)
 	token := x.token.Swap(nil)
+	x.handed.Store(nil)
 	if !x.configured() || token == nil {
 		return nil
 	}

@@ -16,6 +16,9 @@ type Options struct {
 	WS       string
 	Actor    string // who inbound commands are journalled as; empty: "orchestrator"
 	Sandbox  bool   // keep the older sandbox registration beside it
+	// Token is that of a registration that an earlier process of this host has
+	// handed over: dispatches that come with it are taken at once. Empty: none.
+	Token string
 
 	Engine  Engine
 	Outbox  Outbox

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/airlock-host/airlock/host/internal/store"
 )
@@ -42,5 +43,34 @@ func TestSweepKnowsEveryTableOfTheWorkflow(t *testing.T) {
 	var mode int
 	if err := db.QueryRow("PRAGMA auto_vacuum").Scan(&mode); err != nil || mode != 2 {
 		t.Errorf("a new file cannot give space back: auto_vacuum is %d, %v", mode, err)
+	}
+}
+
+// The order of events is that of their sequence, whatever the wall clock does,
+// and the chain over them holds (F12).
+func TestAClockThatJumpsChangesNoOrder(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	w := newWorkload("m")
+	now := time.Now()
+	jumps := []time.Duration{0, time.Hour, -time.Hour, 0, 24 * 365 * time.Hour, -24 * 365 * 10 * time.Hour, time.Second}
+	for _, jump := range jumps {
+		commit(t, s, w.next(now.Add(jump)))
+	}
+	events := allEvents(t, s, "m")
+	if len(events) != len(jumps) {
+		t.Fatalf("%d events", len(events))
+	}
+	for i := range events {
+		if events[i].Sequence != uint64(i+1) || !events[i].Timestamp.Equal(now.Add(jumps[i]).Truncate(time.Millisecond)) {
+			t.Errorf("event %d: %+v", i+1, events[i])
+		}
+	}
+	if err := s.VerifyTask(ctx, "m"); err != nil {
+		t.Error(err)
+	}
+	feed, _, err := s.Feed(ctx, 0, 100)
+	if err != nil || len(feed) != len(jumps) || feed[len(feed)-1].Sequence != uint64(len(jumps)) {
+		t.Errorf("the feed: %d events, %v", len(feed), err)
 	}
 }
