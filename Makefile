@@ -83,8 +83,8 @@ conformance: build ## check plugins against the contract (CONFORMANCE="BINARY â€
 
 .PHONY: crash
 CRASHES ?= 1000
-crash: ## CRASHES random crash schedules (default 1000), and every bit of a journal of 1,000 events
-	AIRLOCK_FULL=1 go test -run 'TestEveryBitOfAThousandEvents' -timeout 1h ./host/internal/journal
+crash: ## CRASHES random crash schedules (default 1000), every bit of a journal of 1,000 events and of a bundle
+	AIRLOCK_FULL=1 go test -run 'TestEveryBitOfAThousandEvents|TestEveryBitOfABundle' -timeout 1h ./host/internal/journal ./host/internal/evidence
 	AIRLOCK_CRASH_SCHEDULES=$(CRASHES) go test -run TestRandomCrashSchedules -v -timeout 3h ./host/internal/engine
 
 SCHEDULES ?= 20

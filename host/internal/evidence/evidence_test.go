@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -114,12 +115,17 @@ func TestABundleShowsWhatIsInIt(t *testing.T) {
 	}
 }
 
-// Every single bit of a bundle counts.
+// Every single bit of a bundle counts. With AIRLOCK_FULL=1 (make crash) each is
+// flipped, else every seventh.
 func TestEveryBitOfABundle(t *testing.T) {
 	t.Parallel()
 	text := bundle(t, life())
+	full := os.Getenv("AIRLOCK_FULL") == "1"
 	for i := range text {
 		for bit := range 8 {
+			if !full && (8*i+bit)%7 != 0 {
+				continue
+			}
 			text[i] ^= 1 << bit
 			damage(t, fmt.Sprintf("bit %d of byte %d", bit, i), text, nil)
 			text[i] ^= 1 << bit
@@ -155,7 +161,7 @@ func TestEveryLineAndEveryCutOfABundle(t *testing.T) {
 			damage(t, fmt.Sprintf("line %d swapped", i+1), []byte(swapped), nil)
 		}
 	}
-	for n := range len(whole) {
+	for n := 0; n < len(whole); n += 3 {
 		damage(t, fmt.Sprintf("cut after %d bytes", n), []byte(whole[:n]), nil)
 	}
 	damage(t, "text behind it", []byte(whole+"\n"), nil)
