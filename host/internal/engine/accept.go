@@ -86,7 +86,7 @@ func (e *Engine) open(ctx context.Context, a *actor, d Dispatch, digest string) 
 	}
 	switch r, err := e.opts.Store.Retired(ctx, d.MissionID); {
 	case err == nil: // archived and removed: it is not run a second time
-		return known(&mission.Mission{ID: r.TaskID, State: mission.State(r.State), PayloadDigest: r.PayloadDigest}, digest)
+		return known(&mission.Mission{ID: r.TaskID, Origin: mission.Origin(r.Origin), State: mission.State(r.State), PayloadDigest: r.PayloadDigest}, &d, digest)
 	case !errors.Is(err, store.ErrNotFound):
 		return acc, unavailable(err)
 	}
