@@ -16,7 +16,6 @@ GOLANGCI_VERSION := v2.15.0
 GOTESTSUM_VERSION := v1.13.0
 # Later versions of nfpm need modules that not every proxy has.
 NFPM_VERSION := v2.45.0
-CYCLONEDX_VERSION := v1.10.0
 
 PLUGINS := isolation/hostsupervisor:airlock-isolation-host-supervisor isolation/docker:airlock-isolation-docker isolation/qemukvm:airlock-isolation-qemu-kvm runtime/command:airlock-runtime-command runtime/claudecode:airlock-runtime-claude-code revoker/webhook:airlock-revoker-webhook revoker/postgres:airlock-revoker-postgres
 
@@ -49,7 +48,7 @@ demo: build ## tell the refund story of a governed agent against a real host (RE
 	go run ./examples/refund $(if $(RECORD),--record $(RECORD))
 
 .PHONY: test
-test: build test-deps $(TOOLS)/gotestsum ## run every test, with the race detector; fails on a skip
+test: build test-deps $(TOOLS)/nfpm $(TOOLS)/gotestsum ## run every test, with the race detector; fails on a skip
 	@hack/test.sh
 
 CYCLES ?= 200
@@ -73,7 +72,7 @@ bench: build ## measure; one JSON line a figure, each with its baseline of the s
 # A version that dpkg and rpm can order: the tag's, or one before any release.
 PACKAGE_VERSION ?= $(or $(patsubst v%,%,$(shell git describe --tags --exact-match 2>/dev/null)),$(shell git log -1 --date=format:%Y%m%d%H%M%S --format=0.0.0~%cd.%h 2>/dev/null),0.0.0)
 .PHONY: packages
-packages: build $(TOOLS)/nfpm $(TOOLS)/cyclonedx-gomod ## make the deb and rpm packages, SBOM and checksums in dist/
+packages: build $(TOOLS)/nfpm ## make the deb and rpm packages, SBOM and checksums in dist/
 	PACKAGE_VERSION=$(PACKAGE_VERSION) hack/packages.sh
 
 .PHONY: conformance
@@ -147,5 +146,3 @@ $(TOOLS)/gotestsum:
 	GOBIN=$(TOOLS) go install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
 $(TOOLS)/nfpm:
 	GOBIN=$(TOOLS) go install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
-$(TOOLS)/cyclonedx-gomod:
-	GOBIN=$(TOOLS) go install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_VERSION)

@@ -34,6 +34,8 @@ var rules = map[string][]string{
 	"host/internal/session":      {},
 	"host/internal/screen":       {},
 	"host/internal/ui":           {},
+	"host/internal/manual":       {"docs"},
+	"docs":                       {},
 	"host/internal/result":       {},
 	"host/internal/store":        {"host/internal/journal", "host/internal/workflow", "host/internal/filelock"},
 	"host/internal/workflow":     {},

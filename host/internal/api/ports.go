@@ -171,6 +171,8 @@ type Options struct {
 	MCP http.Handler
 	// UI serves / and /ui/; nil: not there.
 	UI http.Handler
+	// Docs serves /docs; nil: not there.
+	Docs http.Handler
 	// RESTBase is the REST listener's URL as people reach it; empty: made of
 	// RESTPort.
 	RESTBase string

@@ -111,6 +111,9 @@ func (s *Server) Routes() []Route {
 	mount(s.opts.UI,
 		Route{Method: get, Path: "/", Needs: NeedNone},
 		Route{Method: get, Path: "/ui/", Prefix: true, Needs: NeedNone})
+	mount(s.opts.Docs,
+		Route{Method: get, Path: "/docs", Needs: NeedNone},
+		Route{Method: get, Path: "/docs/", Prefix: true, Needs: NeedNone})
 	return t
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/airlock-host/airlock/host/internal/store"
 )
 
 func (a *app) drainCommand() *cobra.Command {
@@ -41,7 +43,7 @@ func (a *app) versionCommand() *cobra.Command {
 			fmt.Fprintf(cmd.OutOrStdout(), "airlock %s (%s, %s/%s)\n", a.version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return nil
 		}
-		text, err := json.Marshal(map[string]string{"version": a.version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
+		text, err := json.Marshal(map[string]any{"version": a.version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "store_schema": store.Schema()})
 		if err != nil {
 			return err
 		}

@@ -24,11 +24,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/airlock-host/airlock/config"
+	"github.com/airlock-host/airlock/docs"
 	"github.com/airlock-host/airlock/host/internal/api"
 	"github.com/airlock-host/airlock/host/internal/cells"
 	"github.com/airlock-host/airlock/host/internal/engine"
 	"github.com/airlock-host/airlock/host/internal/executor"
 	"github.com/airlock-host/airlock/host/internal/heads"
+	"github.com/airlock-host/airlock/host/internal/manual"
 	"github.com/airlock-host/airlock/host/internal/mcp"
 	"github.com/airlock-host/airlock/host/internal/plugins"
 	"github.com/airlock-host/airlock/host/internal/store"
@@ -353,6 +355,9 @@ func (h *host) newAPI(l *listeners) (*api.Server, error) {
 		return nil, err
 	}
 	opts.UI = room
+	if opts.Docs, err = manual.New(docs.Pages, version.Version); err != nil {
+		return nil, err
+	}
 	if h.cfg.Telemetry.Prometheus {
 		opts.Metrics, opts.Register = h.metrics, h.metrics
 	}

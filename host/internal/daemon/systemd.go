@@ -42,7 +42,9 @@ func tellSystemd(ctx context.Context, socket string, log hclog.Logger) {
 				return
 			case <-tick.C:
 			}
-			if err := alive(ctx, socket, every/3); err != nil {
+			if err := alive(ctx, socket, every/3); ctx.Err() != nil {
+				return
+			} else if err != nil {
 				log.Error("the host does not answer itself; the watchdog is not told", "error", err)
 				continue
 			}

@@ -54,7 +54,7 @@ type Options struct {
 
 // Deadlines bound everything that a plugin is asked to do.
 type Deadlines struct {
-	Start     time.Duration // until the handshake line: 10 s
+	Start     time.Duration // until the handshake line: 30 s, for a loaded machine
 	Describe  time.Duration // 5 s, for a loaded machine; the contract says 1 s
 	Configure time.Duration // Validate and Configure, each: 30 s
 	Health    time.Duration // until the first health message: 3 s
@@ -80,7 +80,7 @@ func (d Deadlines) filled() Deadlines {
 			*field = value
 		}
 	}
-	set(&d.Start, 10*time.Second)
+	set(&d.Start, 30*time.Second)
 	set(&d.Describe, 5*time.Second)
 	set(&d.Configure, 30*time.Second)
 	set(&d.Health, 3*time.Second)

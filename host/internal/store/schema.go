@@ -28,6 +28,10 @@ func migrations() []migration {
 	return []migration{{script: schema1}, {script: schema2}, {script: schema3, shrinks: true}}
 }
 
+// Schema is the version of the newest store that this program reads; it writes
+// no other.
+func Schema() int { return len(migrations()) }
+
 // schema1. tasks holds a task and, where it is a mission, its row: one row per
 // task that is rewritten with each commit. no is the order in which tasks came.
 // Events and outbox are append-only, so a group commit dirties few pages.
@@ -141,6 +145,10 @@ func migrate(s *Store, c *conn) (*conn, error) {
 				s.log.Warn("the store could not be rewritten so that it gives space back", "error", err)
 			}
 		}
+	}
+	// The packages of older versions look for the version in the file itself.
+	if err := c.exec("PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+		return fail(fmt.Errorf("checkpoint after the migration: %w", err))
 	}
 	return c, nil
 }
