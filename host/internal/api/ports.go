@@ -32,6 +32,9 @@ type Engine interface {
 	Stopping(missionID string) (mission.Stop, time.Time, bool)
 	// Climbing are the rungs that a stop under way has come to; it never waits.
 	Climbing(missionID, stopID string) []engine.Rung
+	// QuarantineReceipt is the stop receipt of a task that was ended in quarantine,
+	// which its journal does not have; nil when there is none.
+	QuarantineReceipt(taskID string) map[string]any
 	// AskIssuers has the issuers that have not acknowledged asked at once, and
 	// returns after their next answers or with ctx.
 	AskIssuers(ctx context.Context, taskID string)

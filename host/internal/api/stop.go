@@ -64,6 +64,9 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request, op *Operator, reas
 			return err
 		}
 	}
+	if got := s.opts.Engine.QuarantineReceipt(id); got != nil {
+		return writeJSON(w, http.StatusOK, got)
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), max(wait-s.now().Sub(began), lookWait))
 	defer cancel()
 	answer := make(chan any, 1)
@@ -109,6 +112,9 @@ func (s *Server) showStop(w http.ResponseWriter, r *http.Request, op *Operator) 
 		return err
 	}
 	found := stopFound{taskID: v.TaskID, id: r.PathValue("stop")}
+	if got := s.opts.Engine.QuarantineReceipt(v.TaskID); got != nil && (found.id == "latest" || found.id == got["stop_id"]) {
+		return writeJSON(w, http.StatusOK, got)
+	}
 	if found.id == "latest" {
 		found.id, found.past = "", true
 	}

@@ -76,6 +76,15 @@ func (h *host) ready() api.Readiness {
 	if h.engine != nil && h.engine.Draining() {
 		r.Trouble = append(r.Trouble, "the host drains: it takes no new missions until it is started again")
 	}
+	if h.engine != nil {
+		list := h.engine.Quarantined()
+		for _, q := range list[:min(len(list), maxNamed)] {
+			r.Trouble = append(r.Trouble, fmt.Sprintf("task %q is quarantined, its cell is frozen: %s", q.TaskID, q.Reason))
+		}
+		if more := len(list) - maxNamed; more > 0 {
+			r.Trouble = append(r.Trouble, fmt.Sprintf("%d more tasks are quarantined: airlock mission list --live", more))
+		}
+	}
 	for _, i := range instances(h.now.cfg.Load()) {
 		reason := ""
 		if _, err := h.catalog.Capabilities(i.Ref()); err != nil {

@@ -48,6 +48,7 @@ func (h *host) state() telemetry.State {
 		Reloads: map[string]int{"applied": int(h.now.applied.Load()), "refused": int(h.now.refusals.Load())}}
 	if h.engine != nil {
 		s.Missions, s.Questions, s.Draining = h.engine.Live(), len(h.engine.Questions()), h.engine.Draining()
+		s.Quarantined = len(h.engine.Quarantined())
 		for _, a := range h.engine.Agents() {
 			s.Agents = append(s.Agents, telemetry.AgentState{Name: a.Name, Healthy: a.Healthy, Slots: a.Slots, Running: a.Running,
 				Queued: a.Queued, QueueLimit: a.QueueLimit, Warm: a.Warm})

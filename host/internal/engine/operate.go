@@ -171,14 +171,14 @@ func (e *Engine) Abort(ctx context.Context, id, actor, by, reason string) error 
 		return err
 	}
 	stop := mission.Stop{Actor: actor, By: by, Reason: reason}
-	if a.quarantined.Load() != nil {
-		return quarantinedError(a)
-	}
-	if _, err := e.latch(a, stop); err != nil { // before anything that may wait
+	do := func(context.Context) error { return e.stopWith(a, stop) }
+	if a.quarantined.Load() != nil { // latched already
+		do = func(ctx context.Context) error { return e.endQuarantined(ctx, a, stop) }
+	} else if _, err := e.latch(a, stop); err != nil { // before anything that may wait
 		return operated(err)
 	}
 	done := make(chan error, 1)
-	e.goRun(func(context.Context) { done <- e.stopWith(a, stop) })
+	e.goRun(func(ctx context.Context) { done <- do(ctx) })
 	select {
 	case err := <-done:
 		return operated(err)
@@ -194,7 +194,7 @@ func (e *Engine) AbortForGood(ctx context.Context, id, actor, by, reason string)
 	if err != nil {
 		return err
 	}
-	if !a.state().Harness {
+	if !a.state().Harness || a.quarantined.Load() != nil {
 		return e.Abort(ctx, id, actor, by, reason)
 	}
 	if err := e.stopWith(a, mission.Stop{Actor: actor, By: by, Reason: reason, Final: true}); err != nil {

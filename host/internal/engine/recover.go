@@ -180,22 +180,31 @@ func (e *Engine) quarantine(a *actor, c *cells.Cell, cause error) {
 	why := notTrusted(a.id, cause)
 	a.quarantined.Store(&why)
 	a.setLatch()
-	a.agent.occupy(a)
 	close(a.done)
+	if a.state().Terminal() && e.QuarantineReceipt(a.id) != nil { // ended before; issuers are still to answer
+		e.goRun(func(ctx context.Context) { e.finishQuarantined(ctx, a) })
+		return
+	}
+	a.agent.occupy(a)
 	a.log().Error("mission is quarantined", "error", cause)
+	if w := a.stopWish.Load(); w != nil { // of a tombstone: the stop is carried on
+		e.goRun(func(ctx context.Context) { _ = e.endQuarantined(ctx, a, w.stop) })
+		return
+	}
 	if c == nil {
 		return
 	}
-	e.goRun(func(ctx context.Context) { e.freezeForGood(ctx, c) })
+	e.goRun(func(ctx context.Context) { e.freezeForGood(ctx, a, c) })
 }
 
 func notTrusted(taskID string, cause error) string {
-	return "its journal does not verify: " + cause.Error() + "; with the host stopped, `airlock journal repair " + taskID + "` says what can be done"
+	return "its journal does not verify: " + cause.Error() + "; with the host stopped, `airlock journal repair " + taskID + "` says what can be done; `airlock control stop " + taskID + "` ends it"
 }
 
-func (e *Engine) freezeForGood(ctx context.Context, c *cells.Cell) {
+// freezeForGood freezes a cell until its mission is stopped.
+func (e *Engine) freezeForGood(ctx context.Context, a *actor, c *cells.Cell) {
 	for e.opts.Cells.Freeze(ctx, c) != nil {
-		if wait(ctx, time.Second) != nil {
+		if a.stopWish.Load() != nil || wait(ctx, time.Second) != nil {
 			return
 		}
 	}

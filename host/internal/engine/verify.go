@@ -39,6 +39,6 @@ func (e *Engine) quarantineLive(ctx context.Context, a *actor, cause error) {
 	a.setLatch()
 	e.log.Error("mission is quarantined", "mission", a.id, "error", cause)
 	if c := a.cell(); c != nil {
-		e.freezeForGood(ctx, c)
+		e.freezeForGood(ctx, a, c)
 	}
 }

@@ -496,6 +496,9 @@ func (e *Engine) Close() {
 // Climbing knows of no rungs.
 func (e *Engine) Climbing(string, string) []engine.Rung { return nil }
 
+// QuarantineReceipt is nil: nothing is quarantined.
+func (e *Engine) QuarantineReceipt(string) map[string]any { return nil }
+
 // AskIssuers does nothing: there are none.
 func (e *Engine) AskIssuers(context.Context, string) {}
 
