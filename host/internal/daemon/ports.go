@@ -84,6 +84,7 @@ func (h *host) ready() api.Readiness {
 		if more := len(list) - maxNamed; more > 0 {
 			r.Trouble = append(r.Trouble, fmt.Sprintf("%d more tasks are quarantined: airlock mission list --live", more))
 		}
+		r.Trouble = append(r.Trouble, h.engine.Orphans(maxNamed)...)
 	}
 	for _, i := range instances(h.now.cfg.Load()) {
 		reason := ""

@@ -88,6 +88,7 @@ type Engine struct {
 	sealed    sealed
 	logs      *logs
 	results   *results
+	orphans   orphans
 	warmTaken chan struct{} // cap 1: a warm cell was taken
 
 	capMu   sync.Mutex

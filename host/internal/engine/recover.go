@@ -50,7 +50,12 @@ func (e *Engine) recover(ctx context.Context) error {
 		delete(known, m.CellID)
 		e.adopt(ctx, m, r, c)
 	}
+	e.loadOrphans()
 	for _, c := range known { // warm ones, and those of missions that have ended
+		if why := e.contradicts(ctx, c); why != "" {
+			e.orphans.hold(c.ID, why)
+			continue
+		}
 		e.goRun(func(ctx context.Context) { e.endCell(ctx, c) })
 	}
 	e.goRun(e.reap)
@@ -402,25 +407,6 @@ func (e *Engine) reattach(ctx context.Context, a *actor, c *cells.Cell, conn *ce
 	return e.newLive(a, c, conn, plan)
 }
 
-// reap looks for cells that the store does not know: they are frozen and
-// reported, and destroyed after orphan_ttl (the store may have been rolled
-// back).
-func (e *Engine) reap(ctx context.Context) {
-	seen := map[string]time.Time{}
-	for {
-		known, err := e.knownCells(ctx)
-		if err == nil {
-			e.retryEnding(ctx)
-			for _, ref := range e.isolations() {
-				e.reapInstance(ctx, ref, known, seen)
-			}
-		}
-		if wait(ctx, 30*time.Second) != nil {
-			return
-		}
-	}
-}
-
 // retryEnding destroys the cells whose end failed before.
 func (e *Engine) retryEnding(ctx context.Context) {
 	rows, err := e.opts.Store.Cells(ctx)
@@ -454,41 +440,4 @@ func (e *Engine) isolations() []string {
 		}
 	}
 	return refs
-}
-
-func (e *Engine) reapInstance(ctx context.Context, ref string, known map[string]bool, seen map[string]time.Time) {
-	driver, err := e.opts.Plugins.Isolation(ref)
-	if err != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	list, err := driver.List(ctx, &pluginv1.ListRequest{HostId: e.opts.HostID})
-	if err != nil {
-		return
-	}
-	for {
-		got, err := list.Recv()
-		if err != nil {
-			return
-		}
-		id := got.GetRef().GetCellId()
-		if known[id] {
-			continue
-		}
-		first, before := seen[id]
-		switch {
-		case !before:
-			// Twice seen counts: a cell may be listed between its row and now.
-			seen[id] = e.now()
-		case e.now().Sub(first) > e.conf.Load().OrphanTTL:
-			e.log.Warn("orphaned cell is destroyed", "cell", id, "instance", ref)
-			if _, err := driver.Destroy(ctx, &pluginv1.DestroyRequest{Ref: got.GetRef(), Force: true}); err == nil {
-				delete(seen, id)
-			}
-		case got.GetState() == pluginv1.CellState_CELL_STATE_RUNNING:
-			e.log.Warn("orphaned cell is frozen: the store does not know it", "cell", id, "instance", ref, "destroyed_after", e.conf.Load().OrphanTTL)
-			_, _ = driver.Pause(ctx, &pluginv1.PauseRequest{Ref: got.GetRef()})
-		}
-	}
 }
