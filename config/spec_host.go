@@ -9,7 +9,7 @@ func rootSpec() *blockSpec {
 			{name: "data_dir", typ: path(), def: `"/var/lib/airlock"`, doc: "Identity, store, sessions and volumes. Survives a reboot."},
 			{name: "run_dir", typ: path(atMost(90)), def: `"/run/airlock"`, doc: "Sockets. The operator socket is airlock.sock in it."},
 			{name: "uid_range", typ: uint32s(2, 1000, 1<<32-2), def: "[200000, 265535]", doc: "First and last uid that cells may have; each cell has one of its own."},
-			{name: "orphan_ttl", typ: duration(), def: `"24h"`, doc: "How long a cell that carries this host's label, but that the store does not know, stays frozen before it is destroyed."},
+			{name: "orphan_ttl", typ: duration(), def: `"24h"`, doc: "How long a cell that carries this host's label, but that the store does not know, or whose mission it cannot tell of, stays frozen before it is destroyed; counted from when it was seen first, over restarts of the host."},
 		},
 		blocks: []*blockSpec{
 			listenSpec(), orchestratorSpec(), pluginsSpec(),
