@@ -10,7 +10,7 @@ export AIRLOCK_CLAUDE="${AIRLOCK_CLAUDE:-$PWD/bin/tools/claude/claude}"
 start=$(date +%s)
 status=0
 CGO_ENABLED=1 gotestsum --format pkgname --format-hide-empty-pkg --jsonfile "$json" -- \
-	-race -shuffle=on -timeout 20m ./... || status=$?
+	-race -shuffle=on -timeout 35m ./... || status=$?
 skips=$(grep -c '"Action":"skip","Package":"[^"]*","Test"' "$json" || true)
 echo "suite: all packages with -race, $(( ($(date +%s) - start + 59) / 60 )) min; skipped tests: $skips"
 if [ "$skips" -gt 0 ]; then
