@@ -297,7 +297,7 @@ func (h *host) letGo(l *listeners, end func(), linked <-chan struct{}, served <-
 	<-linked
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	if serr := h.engine.Suspend(ctx); serr != nil {
+	if serr := h.engine.Suspend(ctx, false); serr != nil {
 		h.log.Error("not every mission could be suspended; they are taken up as after a crash", "error", serr)
 	}
 	if over != nil {
@@ -312,7 +312,7 @@ func (h *host) suspend() error {
 		h.endMissions()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
-	if err := h.engine.Suspend(ctx); err != nil {
+	if err := h.engine.Suspend(ctx, true); err != nil {
 		h.log.Error("not every mission could be suspended; they are taken up at the next start as after a crash", "error", err)
 	}
 	cancel()

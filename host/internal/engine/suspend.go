@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/airlock-host/airlock/config"
+	"github.com/airlock-host/airlock/host/internal/cells"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/store"
 )
@@ -23,9 +24,9 @@ func (e *Engine) Drain() {
 
 // Suspend is the planned shutdown: no new missions, every goroutine lets go of
 // its mission, and each mission that has not ended says that it is suspended.
-// Cells stay alive but for those that are written to disk, see save. Close must
-// follow.
-func (e *Engine) Suspend(ctx context.Context) error {
+// Cells stay alive; with toDisk those whose agents ask for it are written to
+// disk, see save. Close must follow.
+func (e *Engine) Suspend(ctx context.Context, toDisk bool) error {
 	e.Drain()
 	e.end()
 	e.wg.Wait()
@@ -42,7 +43,10 @@ func (e *Engine) Suspend(ctx context.Context) error {
 		go func() {
 			defer wg.Done()
 			id := "ckpt-" + newUUID()
-			saved := e.save(ctx, a, id)
+			var saved *cells.Cell
+			if toDisk {
+				saved = e.save(ctx, a, id)
+			}
 			err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
 				if m.Terminal() {
 					return nil, nil
