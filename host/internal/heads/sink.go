@@ -52,8 +52,9 @@ type Sink struct {
 	dropped int               // for want of room, since the last good post
 	err     error             // of the last post; nil after a good one
 	since   time.Time         // of the first failure
-	cut     func()            // ends the post that runs
 
+	life context.Context // of posts, those that are still to come too
+	cut  func()          // ends it
 	kick chan struct{}
 	stop chan struct{}
 	done chan struct{}
@@ -85,13 +86,14 @@ func OpenSink(opts SinkOptions) *Sink {
 		opts.Queue = sinkQueue
 	}
 	s := &Sink{
-		opts: opts, kick: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), cut: func() {},
+		opts: opts, kick: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		client: &http.Client{
 			Transport: &http.Transport{Proxy: nil, MaxResponseHeaderBytes: 16 << 10, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 1},
 			// A signed head is for the place that was configured.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
+	s.life, s.cut = context.WithCancel(context.Background())
 	go s.run()
 	return s
 }
@@ -136,11 +138,9 @@ func (s *Sink) Close(ctx context.Context) error {
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-		s.mu.Lock()
-		s.cut()
-		s.mu.Unlock()
-		<-s.done
 	}
+	s.cut()
+	<-s.done
 	s.client.CloseIdleConnections()
 	return s.Err()
 }
@@ -194,7 +194,7 @@ func (s *Sink) pause(d time.Duration) bool {
 
 // send posts the front of the queue and says whether it was taken.
 func (s *Sink) send() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Timeout)
+	ctx, cancel := context.WithTimeout(s.life, s.opts.Timeout)
 	defer cancel()
 	s.mu.Lock()
 	n, size := 0, 0
@@ -203,7 +203,7 @@ func (s *Sink) send() bool {
 		n++
 	}
 	batch := s.queue[:n:n]
-	s.sending, s.cut = n, cancel
+	s.sending = n
 	s.mu.Unlock()
 	var err error
 	if n > 0 {
