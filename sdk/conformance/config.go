@@ -388,7 +388,7 @@ func reconfiguredInvalid(ctx context.Context, l *loader) error {
 		}
 	}
 	after, err := health(ctx, p)
-	if err == nil && after.GetState() != before.GetState() {
+	if err == nil && after.GetState() > before.GetState() { // to get well by itself is its own affair
 		err = fmt.Errorf("configurations that were refused have changed its health from %v to %v", before.GetState(), after.GetState())
 	}
 	return err
