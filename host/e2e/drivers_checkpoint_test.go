@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,10 +30,13 @@ func TestACellIsWrittenToDiskWhenTheHostIsStopped(t *testing.T) {
 	r := driverRig(t, `checkpoint = "on-suspend"`, "")
 	for _, place := range places { // what it knows is in its memory only
 		r.dispatchTo(place, place, fmt.Sprintf(`n=0; while [ ! -e $PWD/%[1]s.go ]; do n=$((n+1)); echo $n > %[1]s.n; sleep 0.1; done
-echo a >> %[1]s.a; [ $n -gt 3 ] || exit 1; echo b >> %[1]s.b; exit 7`, place))
+echo a >> %[1]s.a; [ $n -ge 5 ] || exit 1; echo b >> %[1]s.b; exit 7`, place))
 	}
 	for _, place := range places {
-		r.until("it counts", func() bool { return r.size(place+".n") > 0 })
+		r.until("it has counted", func() bool {
+			n, _ := strconv.Atoi(strings.Join(r.lines(place+".n"), ""))
+			return n >= 5
+		})
 		r.reaches(place, "running")
 	}
 	saved := func() bool { return len(r.vms()) == 0 && len(r.checkpoints()) == 1 }
