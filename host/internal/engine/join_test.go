@@ -86,7 +86,7 @@ func TestACallOverMCPIsTheOneThatTheRuntimeProposed(t *testing.T) {
 	}
 	for _, kind := range []journal.Kind{journal.Proposed, journal.Decision, journal.Executed} {
 		for _, ev := range events(t, g, "m", kind) {
-			if text := string(ev.Payload); strings.Contains(text, "_wc") || strings.Contains(text, "SENTINEL") {
+			if text := ev.Payload; strings.Contains(text, "_wc") || strings.Contains(text, "SENTINEL") {
 				t.Errorf("an envelope is in the journal: %s", text)
 			}
 		}
@@ -116,7 +116,7 @@ func TestProofsAreNotJournalled(t *testing.T) {
 	data := 0
 	for _, kind := range []journal.Kind{journal.Proposed, journal.Decision} {
 		for _, ev := range events(t, g, "m", kind) {
-			text := string(ev.Payload)
+			text := ev.Payload
 			if strings.Contains(text, "PROOF") {
 				t.Errorf("a proof is in the journal: %s", text)
 			}
