@@ -60,7 +60,7 @@ operator "o" {
 
 func settingsOf(t *testing.T, text string) map[string]Setting {
 	t.Helper()
-	cfg, diags := Parse([]Source{{Name: "c.hcl", Bytes: []byte(text)}}, Options{Strict: true, AllowUnenforced: true})
+	cfg, diags := Parse([]Source{{Name: "c.hcl", Bytes: []byte(text)}}, Options{Strict: true})
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}

@@ -154,7 +154,6 @@ func (d *decoder) block(parent *node, spec *blockSpec, block *hclsyntax.Block) *
 			n.diags = append(n.diags, errorAt(block.LabelRanges[i], "Bad "+l.what, "%s cannot be the %s of this block: use %s.", quote(block.Labels[i]), l.what, l.say))
 		}
 	}
-	n.diags = append(n.diags, d.unenforced(n, "", nil, block.DefRange())...)
 	return n
 }
 
@@ -182,7 +181,6 @@ func (d *decoder) attribute(n *node, spec *attrSpec, attr *hclsyntax.Attribute) 
 		return
 	}
 	n.attrs[spec.name] = value{v: v, set: true, rng: attr.Expr.Range()}
-	n.diags = append(n.diags, d.unenforced(n, spec.name, v, attr.Expr.Range())...)
 }
 
 // fallback is an attribute's default. Defaults are constants of the specs; a bad

@@ -23,7 +23,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(minimalText))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		opts := testOptions()
-		opts.Strict, opts.AllowUnenforced, opts.Sources = false, true, &Sources{}
+		opts.Strict, opts.Sources = false, &Sources{}
 		cfg, diags := Parse([]Source{{Name: "fuzz.hcl", Bytes: text}}, opts)
 		if (cfg == nil) != diags.HasErrors() {
 			t.Fatalf("config is nil: %v, diagnostics: %v", cfg == nil, diags)

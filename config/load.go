@@ -21,9 +21,6 @@ type Options struct {
 	// only where the text does not parse. It is for asking the plugins about their
 	// blocks all the same, never for running.
 	KeepBroken bool
-	// AllowUnenforced accepts blocks that this version does not enforce. Tests
-	// of the language set it, nothing else may.
-	AllowUnenforced bool
 	// LookupEnv reads the environment; nil: os.LookupEnv.
 	LookupEnv func(name string) (string, bool)
 	// ReadSecret reads the file of secret("file:…"); nil: the file system, where

@@ -104,8 +104,7 @@ func allText(diags hcl.Diagnostics) string {
 	return b.String()
 }
 
-func lenient(o *Options)    { o.Strict = false }
-func unenforced(o *Options) { o.AllowUnenforced = true }
+func lenient(o *Options) { o.Strict = false }
 
 // TestDiagnostics holds every text that an operator reads about a bad
 // configuration: testdata/diag/NAME.hcl gives NAME.txt.

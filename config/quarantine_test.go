@@ -97,34 +97,10 @@ func TestErrorsOutsideOfAgentsFailTheWhole(t *testing.T) {
 	}
 }
 
-// Every row of the table is an error, and the only way around it is the tests'.
-func TestUnenforcedRowsAllFire(t *testing.T) {
+// Nothing in the language is refused for not being enforced.
+func TestWhatIsKnownIsTaken(t *testing.T) {
 	t.Parallel()
-	got := map[string]bool{}
-	text := readTest(t, "testdata/unenforced.hcl")
-	_, diags := parse(t, text)
-	for _, d := range diags {
-		for _, row := range unenforcedRows() {
-			if strings.HasSuffix(strings.TrimSuffix(d.Detail, " Remove it, or wait for a version that enforces it."), ": "+row.reason+".") {
-				got[row.block+"|"+row.attr] = true
-			}
-		}
-	}
-	for _, row := range unenforcedRows() {
-		spec := rootSpec()
-		for _, name := range strings.Split(row.block, ".") {
-			if spec = spec.block(name); spec == nil {
-				t.Fatalf("row %s: no such block", row.block)
-			}
-		}
-		if row.attr != "" && spec.attr(row.attr) == nil {
-			t.Errorf("row %s: no attribute %s", row.block, row.attr)
-		}
-		if !got[row.block+"|"+row.attr] {
-			t.Errorf("row %s %s did not fire", row.block, row.attr)
-		}
-	}
-	if _, diags := parse(t, text, unenforced); diags.HasErrors() {
-		t.Errorf("with AllowUnenforced: %v", diags)
+	if _, diags := parse(t, readTest(t, "testdata/taken.hcl")); diags.HasErrors() {
+		t.Error(diags)
 	}
 }

@@ -73,18 +73,7 @@ func TestEveryEnforcedAttributeIsRead(t *testing.T) {
 	for _, f := range files {
 		code += readTest(t, f)
 	}
-	off := map[string]bool{}
-	for _, row := range unenforcedRows() {
-		if row.attr == "" {
-			off[row.block] = true
-		}
-	}
 	walkSpecs(func(path string, b *blockSpec) {
-		for p := range off {
-			if path == p || strings.HasPrefix(path, p+".") {
-				return
-			}
-		}
 		for _, a := range b.attrs {
 			if !strings.Contains(code, fmt.Sprintf("%q", a.name)) {
 				t.Errorf("nothing reads %s.%s", path, a.name)
@@ -132,14 +121,6 @@ var effectWords = map[Effect]string{Applied: "applies", NextMission: "next missi
 // referencePage is every block and attribute as Markdown.
 func referencePage() string {
 	var out strings.Builder
-	off := map[string]string{}
-	for _, row := range unenforcedRows() {
-		what := "not enforced yet"
-		if row.value != "" {
-			what = fmt.Sprintf("`%q` is not enforced yet", row.value)
-		}
-		off[row.block+"|"+row.attr] = fmt.Sprintf(" **Refused: %s** (%s).", what, row.reason)
-	}
 	walkSpecs(func(path string, b *blockSpec) {
 		head := "Top level"
 		if path != "" {
@@ -162,7 +143,7 @@ func referencePage() string {
 			if len(how) > 0 {
 				say += " (" + strings.Join(how, ", ") + ")"
 			}
-			fmt.Fprintf(&out, "%s%s\n\n", say, off[path+"|"])
+			fmt.Fprintf(&out, "%s\n\n", say)
 		}
 		if len(b.attrs) == 0 {
 			return
@@ -182,7 +163,7 @@ func referencePage() string {
 			if a.sensitive {
 				typ += ", secret"
 			}
-			fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s%s |\n", a.name, typ, def, effectWords[effectOf(path, a.name)], a.doc, off[path+"|"+a.name])
+			fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", a.name, typ, def, effectWords[effectOf(path, a.name)], a.doc)
 		}
 		out.WriteString("\n")
 	})

@@ -58,7 +58,7 @@ func TestDefaults(t *testing.T) {
 func TestSurfaceExample(t *testing.T) {
 	t.Parallel()
 	text := strings.ReplaceAll(readTest(t, "testdata/surface.hcl"), "file:/etc/airlock/anthropic.key", "file:/secret")
-	c := mustParse(t, text, unenforced, func(o *Options) {
+	c := mustParse(t, text, func(o *Options) {
 		o.LookupEnv = func(name string) (string, bool) {
 			return map[string]string{"AIWG_SERVE_ENDPOINT": "http://127.0.0.1:7337/"}[name], name == "AIWG_SERVE_ENDPOINT"
 		}
@@ -171,13 +171,13 @@ func TestMicroUSD(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]int64{"5": 5e6, "0.000001": 1, "19.99": 19990000, "1000000000": 1e15} {
 		text := strings.Replace(minimalText, "  policy {", "  budget {\n    max_cost_usd = "+in+"\n  }\n  policy {", 1)
-		if c := mustParse(t, text, unenforced); c.Governance.Budget.MaxCostMicroUSD != want {
+		if c := mustParse(t, text); c.Governance.Budget.MaxCostMicroUSD != want {
 			t.Errorf("%s USD are %d", in, c.Governance.Budget.MaxCostMicroUSD)
 		}
 	}
 	for _, in := range []string{"0", "-1", "0.0000001", "1e10"} {
 		text := strings.Replace(minimalText, "  policy {", "  budget {\n    max_cost_usd = "+in+"\n  }\n  policy {", 1)
-		if _, diags := parse(t, text, unenforced); !diags.HasErrors() {
+		if _, diags := parse(t, text); !diags.HasErrors() {
 			t.Errorf("%s USD are accepted", in)
 		}
 	}

@@ -40,7 +40,7 @@ var rules = map[string][]string{
 	"host/internal/store":        {"host/internal/journal", "host/internal/workflow", "host/internal/filelock"},
 	"host/internal/workflow":     {},
 	"host/internal/cells":        {"proto", "sdk/cell", "host/internal/store", "host/internal/result"},
-	"host/internal/engine":       {"proto", "config", "sdk/cell", "host/internal/workflow", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/cells", "host/internal/session", "host/internal/result"},
+	"host/internal/engine":       {"host/internal/jsontext", "proto", "config", "sdk/cell", "host/internal/workflow", "host/internal/governance", "host/internal/mission", "host/internal/journal", "host/internal/store", "host/internal/cells", "host/internal/session", "host/internal/result"},
 	"host/internal/gateway":      {},
 	"host/internal/plugins":      {"proto", "sdk/plugin", "config"},
 	"host/internal/executor":     {"host/internal/jsontext", "host/internal/engine", "host/internal/mission", "host/internal/store"},

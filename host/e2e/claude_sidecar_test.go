@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/airlock-host/airlock/sdk/fake/claudecli"
 	"github.com/airlock-host/airlock/sdk/fake/messages"
 )
 
@@ -19,22 +18,7 @@ import (
 // host's own MCP endpoint, against the stand-in of the Messages API.
 func sidecarRig(t *testing.T) (*rig, *messages.Server) {
 	t.Helper()
-	binary, err := filepath.EvalSymlinks(claudecli.Need(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	api, err := messages.Serve("127.0.0.1:0", messages.Options{Check: func(key string) error {
-		if key != apiKey {
-			return fs.ErrPermission
-		}
-		return nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(api.Close)
-	key := filepath.Join(t.TempDir(), "key")
-	write(t, key, apiKey+"\n", 0o600)
+	c := setUpClaude(t)
 	r := triedOut(t, settings{
 		orc:        optionsWithAgentID(),
 		governance: "\n approval_hold = \"1s\"\n approve {\n rule \"pushes\" {\n tool = \"Bash\"\n when = matches(\"push\", args.command)\n }\n }\n",
@@ -58,17 +42,6 @@ runtime "claude-code" "claude" {
     mcp    = true
   }
 }
-gateway "anthropic" {
-  upstream    = %[3]q
-  allow_paths = ["/v1/messages*"]
-  price "*" {
-    input  = 3
-    output = 15
-  }
-  header "x-api-key" {
-    value = secret("file:%[4]s")
-  }
-}
 agent "claude" {
   isolation = isolation.host-supervisor.claude
   runtime   = runtime.claude-code.claude
@@ -78,8 +51,8 @@ agent "claude" {
     mode   = "read-write"
   }
 }
-`, filepath.Dir(binary), binary, api.URL, key)}, "claude")
-	return r, api
+`, filepath.Dir(c.binary), c.binary) + c.blocks}, "claude")
+	return r, c.api
 }
 
 // The real Claude Code CLI calls the host's tools with control envelopes, over

@@ -147,15 +147,14 @@ func (s *Server) answered(ctx context.Context, final map[string]any) {
 	if err != nil || st.Revocation.StopID == "" || st.Revocation.StopID != final["stop_id"] || len(st.Revocation.Issuers) == 0 {
 		return
 	}
-	issuers, said := map[string]any{}, map[string]any{}
+	issuers := map[string]any{}
 	if was, ok := final["issuers"].(map[string]any); ok {
 		maps.Copy(issuers, was)
 	}
-	all := governance.Acknowledged
 	for ref, res := range st.Revocation.Issuers {
-		said[ref] = map[string]any{"result": res.Result, "detail": res.Detail, "evidence": res.Evidence, "attempts": res.Attempts, "at": res.At}
+		issuers[ref] = map[string]any{"result": res.Result, "detail": res.Detail, "evidence": res.Evidence, "attempts": res.Attempts, "at": res.At}
 	}
-	maps.Copy(issuers, said)
+	all := governance.Acknowledged
 	for ref := range issuers {
 		if r, ok := st.Revocation.Issuers[ref]; !ok || r.Result != governance.Acknowledged {
 			all = "partial_failure"

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"github.com/google/renameio/v2"
 )
 
 // A development host has a new data directory each time. What its claude-code
@@ -57,14 +59,5 @@ func copyVerdict(to, from string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	f, err := os.CreateTemp(dir, verdictFile+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), to)
+	return renameio.WriteFile(to, text, 0o600)
 }

@@ -170,12 +170,15 @@ func (a *actor) settled() mission.Mission {
 	return a.m
 }
 
-// owned is what the orchestrator is told of it.
-func (a *actor) owned() Owned {
+// owned is what the orchestrator is told of it; false: nothing.
+func (a *actor) owned() (Owned, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.m.Origin != mission.OriginOrchestrator || a.m.Terminal() || a.m.JournalUUID == "" {
+		return Owned{}, false
+	}
 	return Owned{MissionID: a.id, CheckpointID: a.m.CheckpointID, State: a.m.State, Away: a.away && a.m.State == mission.StateRunning,
-		True: a.m.TrueState(a.eng.now())}
+		True: a.m.TrueState(a.eng.now())}, true
 }
 
 // next gives a channel that is closed at the next commit.

@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 
 	"github.com/airlock-host/airlock/host/internal/governance/gate"
+	"github.com/airlock-host/airlock/host/internal/jsontext"
 )
 
 // mcpPrefix is how a runtime names the tools of the host's MCP endpoint.
@@ -36,18 +36,12 @@ func cutEnvelope(tool string, args json.RawMessage) (json.RawMessage, error) {
 // oneSpelling writes an object without one of its members: names in order, each
 // string in its shortest form, numbers as they are.
 func oneSpelling(args json.RawMessage, without string) (json.RawMessage, error) {
-	dec := json.NewDecoder(bytes.NewReader(args))
-	dec.UseNumber()
-	var members map[string]any
-	if err := dec.Decode(&members); err != nil {
+	members, err := jsontext.Members(args)
+	if err != nil {
 		return nil, err
 	}
 	delete(members, without)
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(members)
-	return bytes.TrimSpace(out.Bytes()), err
+	return jsontext.Write(members)
 }
 
 // recorded is a call's arguments as they may be journalled and shown: without

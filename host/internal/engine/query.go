@@ -74,11 +74,9 @@ func (e *Engine) Missions(ctx context.Context, f store.MissionFilter) ([]mission
 func (e *Engine) Owned() []Owned {
 	var list []Owned
 	for _, a := range e.live() {
-		m := a.settled()
-		if m.Origin != mission.OriginOrchestrator || m.Terminal() || m.JournalUUID == "" {
-			continue
+		if o, told := a.owned(); told {
+			list = append(list, o)
 		}
-		list = append(list, a.owned())
 	}
 	return list
 }

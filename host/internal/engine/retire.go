@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/airlock-host/airlock/host/internal/governance"
@@ -41,19 +42,11 @@ func (e *Engine) retireGrant(ctx context.Context, a *actor, g governance.Grant, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, revokeTimeout)
 	defer cancel()
-	task := e.taskRef(a)
-	resp, err := client.Revoke(ctx, &pluginv1.RevokeRequest{
-		Task: task, StopId: fmt.Sprintf("%s-renewed-%d", a.state().JournalUUID, generation), Grants: []string{g.ID},
+	got := askRevoker(ctx, client, &pluginv1.RevokeRequest{
+		Task: e.taskRef(a), StopId: fmt.Sprintf("%s-renewed-%d", a.state().JournalUUID, generation), Grants: []string{g.ID},
 		Reason: "a later session of the mission has access of its own"})
-	if err != nil {
-		return err
-	}
-	if resp.GetResult() != pluginv1.RevokeResult_REVOKE_RESULT_ACKNOWLEDGED {
-		return fmt.Errorf("%s: %s", resp.GetResult(), resp.GetDetail())
-	}
-	v, err := client.Verify(ctx, &pluginv1.VerifyRequest{Task: task, Grants: []string{g.ID}})
-	if err == nil && v.GetResult() == pluginv1.VerifyResult_VERIFY_RESULT_STILL_ACCEPTED {
-		return fmt.Errorf("the issuer acknowledged, but still accepts the credential: %s", v.GetDetail())
+	if got.Result != acknowledged {
+		return errors.New(got.Detail)
 	}
 	return a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
 		if m.Terminal() {

@@ -237,12 +237,14 @@ func (e *Engine) revokeFrom(ctx context.Context, a *actor, ref, stopID, reason s
 	}
 }
 
+// failed is an attempt that was none.
+func failed(retryable bool, format string, args ...any) governance.RevocationResult {
+	return governance.RevocationResult{Result: "failed", Retryable: retryable, Detail: fmt.Sprintf(format, args...)}
+}
+
 // askIssuer is one attempt. Anything but a plain acknowledgement is a failure of
 // that issuer (V3), and so is a credential that the issuer still takes.
 func (e *Engine) askIssuer(ctx context.Context, a *actor, ref, stopID, reason string) governance.RevocationResult {
-	failed := func(retryable bool, format string, args ...any) governance.RevocationResult {
-		return governance.RevocationResult{Result: "failed", Retryable: retryable, Detail: fmt.Sprintf(format, args...)}
-	}
 	if ref == gatewayIssuer {
 		if e.opts.Dialer == nil {
 			return failed(false, "the host has no gateway")
@@ -258,7 +260,12 @@ func (e *Engine) askIssuer(ctx context.Context, a *actor, ref, stopID, reason st
 	}
 	ctx, cancel := context.WithTimeout(ctx, revokeTimeout)
 	defer cancel()
-	req := e.revokeRequest(a, ref, stopID, reason)
+	return askRevoker(ctx, client, e.revokeRequest(a, ref, stopID, reason))
+}
+
+// askRevoker asks an issuer's plugin once, and whether the issuer still takes
+// what it has acknowledged to have taken back.
+func askRevoker(ctx context.Context, client pluginv1.RevokerClient, req *pluginv1.RevokeRequest) governance.RevocationResult {
 	resp, err := client.Revoke(ctx, req)
 	switch {
 	case err != nil:

@@ -1,13 +1,13 @@
 package executor
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"unicode/utf8"
 
 	"github.com/airlock-host/airlock/host/internal/engine"
+	"github.com/airlock-host/airlock/host/internal/jsontext"
 	"github.com/airlock-host/airlock/host/internal/mission"
 )
 
@@ -135,23 +135,15 @@ func (r *reader) object(name string) (raw json.RawMessage) {
 // white space, or on whether a member is null or missing where the two mean the
 // same.
 func canonical(raw []byte) ([]byte, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var v map[string]any
-	if err := dec.Decode(&v); err != nil {
+	v, err := jsontext.Members(raw)
+	if err != nil {
 		return nil, err
 	}
 	dropNulls(v)
 	if f, ok := v["executor_filter"].(map[string]any); ok {
 		dropNulls(f)
 	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil { // sorts the members
-		return nil, err
-	}
-	return bytes.TrimSpace(out.Bytes()), nil
+	return jsontext.Write(v)
 }
 
 func dropNulls(m map[string]any) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"testing"
 	"unicode/utf8"
-
 )
 
 func TestCanonicalFormIgnoresOrderSpaceAndNulls(t *testing.T) {

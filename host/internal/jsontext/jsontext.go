@@ -2,7 +2,29 @@
 // take two different texts for one. It imports nothing of the project.
 package jsontext
 
-import "strconv"
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
+
+// Members reads an object; numbers keep their text (json.Number).
+func Members(raw []byte) (members map[string]any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	err = dec.Decode(&members)
+	return members, err
+}
+
+// Write writes a value in one way: members in order, each string in its shortest
+// form, numbers as they are.
+func Write(v any) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSpace(out.Bytes()), err
+}
 
 // LoneSurrogate says whether a \u escape of valid JSON is half of a surrogate
 // pair: encoding/json makes the same character of all of them, so that two texts

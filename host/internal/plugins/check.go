@@ -35,21 +35,32 @@ func (c *Catalog) check(ctx context.Context, spec config.Instance) (hcl.Diagnost
 		_, diags, fault := c.findings(ctx, p, spec)
 		return diags, fault
 	}
-	img, fault := c.verified(spec)
+	p, discard, fault := c.asked(ctx, spec)
 	if fault != nil {
 		return nil, fault
 	}
-	defer c.images.release(img)
-	p, fault := c.launch(ctx, spec, img)
-	if fault != nil {
-		return nil, fault
-	}
-	defer p.discard()
-	if fault := c.describe(ctx, p); fault != nil {
-		return nil, fault
-	}
+	defer discard()
 	_, diags, fault := c.findings(ctx, p, spec)
 	return diags, fault
+}
+
+// asked starts a plugin for a question, beside those that run, and has it
+// described; discard ends it.
+func (c *Catalog) asked(ctx context.Context, spec config.Instance) (p *process, discard func(), fault *Fault) {
+	img, fault := c.verified(spec)
+	if fault != nil {
+		return nil, nil, fault
+	}
+	if p, fault = c.launch(ctx, spec, img); fault != nil {
+		c.images.release(img)
+		return nil, nil, fault
+	}
+	discard = func() { p.discard(); c.images.release(img) }
+	if fault = c.describe(ctx, p); fault != nil {
+		discard()
+		return nil, nil, fault
+	}
+	return p, discard, nil
 }
 
 // Saying is what a plugin says of itself once it has its config.
@@ -63,19 +74,11 @@ type Saying struct {
 // The catalog has to be one that was made for the question.
 func (c *Catalog) Ask(ctx context.Context, spec config.Instance) (*Saying, error) {
 	c.prepare.Do(func() { c.prepareErr = c.prepareDirs() })
-	img, fault := c.verified(spec)
+	p, discard, fault := c.asked(ctx, spec)
 	if fault != nil {
 		return nil, fault
 	}
-	defer c.images.release(img)
-	p, fault := c.launch(ctx, spec, img)
-	if fault != nil {
-		return nil, fault
-	}
-	defer p.discard()
-	if fault := c.describe(ctx, p); fault != nil {
-		return nil, fault
-	}
+	defer discard()
 	if fault := c.configure(ctx, p, spec); fault != nil {
 		return nil, fault
 	}
