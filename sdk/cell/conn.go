@@ -97,6 +97,9 @@ func Open(ctx context.Context, nc net.Conn, secret []byte, opts ...Option) (*Con
 func open(ctx context.Context, nc net.Conn, secret []byte, opts []Option) (*Conn, error) {
 	host := newNonce()
 	if _, err := nc.Write(hostPreamble(secret, host)); err != nil {
+		if isReset(err) { // the far end hung up before it was greeted
+			return nil, ErrRefused
+		}
 		return nil, err
 	}
 	br := bufio.NewReaderSize(nc, 16<<10)

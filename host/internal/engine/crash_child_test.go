@@ -69,6 +69,7 @@ governance {
 // child is a host that lives one life: store, heads and engine as they are, with
 // a world around them.
 type child struct {
+	dir  string
 	l    life
 	dice *dice
 	met  atomic.Int64
@@ -102,7 +103,7 @@ func die() {
 }
 
 func crashChild(dir, text string) error {
-	c := &child{}
+	c := &child{dir: dir}
 	if err := json.Unmarshal([]byte(text), &c.l); err != nil {
 		return err
 	}
@@ -337,6 +338,11 @@ func (c *child) settle() error {
 				_ = c.eng.Abort(ctx, m.ID, "op", "operator", "the end") // restored as stopped: its access is cut by a stop
 			}
 			open = append(open, fmt.Sprintf("%s (%s, stop %+v, owes %v, access %d, revocation %+v)", m.ID, m.State, m.Stop, m.Owes(), len(m.Task.Access), m.Task.Revocation))
+		}
+		if left, err := os.ReadDir(filepath.Join(c.dir, "heads", "stops")); err == nil {
+			for _, f := range left { // a stop of before is carried on, although the task was stopped already
+				open = append(open, "tombstone "+f.Name())
+			}
 		}
 		if len(open) == 0 {
 			return nil
