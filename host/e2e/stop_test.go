@@ -1,7 +1,11 @@
 package e2e
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -363,6 +367,35 @@ func TestAStopGoesOnAfterAKilledHost(t *testing.T) {
 	r.until("the issuer is asked", func() bool { return i.denies("cut") })
 	r.until("the call is left open", func() bool { s := r.task("cut"); return len(s.Unresolved) == 1 && len(s.Running) == 0 })
 	r.verify("cut")
+}
+
+// TestAStopOfAStoppedTaskLeavesNothing: a kill that comes between the tombstone
+// of a second stop and its answer finds a task that is stopped already. The
+// tombstone goes, or it would stop the task again after a restart.
+func TestAStopOfAStoppedTaskLeavesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, settings{})
+	h := r.openTask("twice", nil)
+	h.stop("30")
+	r.end(syscall.SIGKILL)
+	dir := filepath.Join(r.dir, "heads", "stops")
+	sum := sha256.Sum256([]byte("twice"))
+	path := filepath.Join(dir, hex.EncodeToString(sum[:])+".json")
+	text := `{"v":1,"task_id":"twice","stop":{"id":"01a22db3-f9b9-778d-a6d6-17667c1d64a1","actor":"op","by":"operator","reason":"again"},"at":"2026-01-02T03:04:05Z"}`
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the tombstone is still there: %v", err)
+	}
+	if code, a := r.send("/tasks/twice/control", map[string]any{"action": "restart"}); code != http.StatusOK {
+		t.Fatalf("restart: %d %v", code, a)
+	}
+	if d, _ := h.propose("q", "refund", small, 0); d == "" {
+		t.Error("no decision after the restart")
+	}
+	r.verify("twice")
 }
 
 // TestAccessIsBounded: an agent cannot record so much that a revocation would

@@ -97,12 +97,15 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	if m.Latched() {
 		a.setLatch()
 	}
+	overtaken := false // a stop of a task that was stopped already, by another
 	if t := e.buried(m.ID); t != nil && !m.Terminal() {
 		w := &stopWish{stop: t.Stop, at: t.At, held: make(chan struct{})}
 		w.once.Do(func() { close(w.held) })
 		if w.unwritten(&m) {
 			a.stopWish.Store(w)
 			a.setLatch()
+		} else {
+			overtaken = m.Stop.Done // else its ladder takes the tombstone away
 		}
 	}
 	err := e.opts.Store.VerifyRecent(ctx, m.ID)
@@ -112,6 +115,9 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	if err != nil {
 		e.quarantine(a, c, err)
 		return
+	}
+	if overtaken {
+		e.unbury(m.ID) // it would stop the task again once it is restarted
 	}
 	if m.Terminal() { // its end is told; access is still to be taken back
 		e.goRun(func(ctx context.Context) {
