@@ -29,11 +29,21 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request, op *Operator, reas
 	if !live {
 		var err error
 		if v, err = s.opts.Engine.Mission(r.Context(), id); err != nil {
+			if got := s.opts.Engine.QuarantineReceipt(id); got != nil && !op.Restricted() && errors.Is(err, engine.ErrNotFound) {
+				return writeJSON(w, http.StatusOK, got) // the store had lost it, and it was stopped
+			}
 			return err
 		}
 	}
 	if !op.MaySee(v.Agent) {
 		return engine.ErrNotFound
+	}
+	if got := s.opts.Engine.QuarantineReceipt(id); got != nil && v.State.Terminal() { // a stop again: its receipt again
+		ctx, cancel := context.WithTimeout(r.Context(), wait)
+		s.opts.Engine.AskIssuers(ctx, id) // those that have not acknowledged
+		cancel()
+		s.answered(r.Context(), got)
+		return writeJSON(w, http.StatusOK, got)
 	}
 	if v.State.Terminal() && v.State != mission.StateAborted {
 		return coded(http.StatusConflict, governance.CodeTerminal, "the mission has ended ("+string(v.State)+"), nothing runs")

@@ -286,6 +286,25 @@ func (m *Manager) Stop(ctx context.Context, c *Cell, grace time.Duration) (*plug
 	return resp.GetProof(), nil
 }
 
+// Unmade says that no driver has ever answered with this cell: no session can
+// have been started in it.
+func (c *Cell) Unmade() bool { return c.State == StateCreating && len(c.Ref) == 0 }
+
+// Unmake has the driver remove what it may have begun of an unmade cell. A
+// driver removes a cell behind a Create that is still at work on it, so once it
+// has answered nothing of the cell is there and nothing of it is being made.
+func (m *Manager) Unmake(ctx context.Context, c *Cell) error {
+	driver, err := m.opts.Drivers.Isolation(c.Instance)
+	if err != nil {
+		return err
+	}
+	_, err = driver.Destroy(ctx, &pluginv1.DestroyRequest{Ref: c.CellRef(), Force: true})
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
+}
+
 // Park ends a cell at its driver and keeps what outlives it: volumes, uid and
 // id. The cell that it gives can be made again by Create, as the next
 // incarnation; the caller stores its row. c stays as it was.

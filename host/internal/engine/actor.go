@@ -86,6 +86,8 @@ type actor struct {
 	// audits are what could not be journalled, for status.
 	auditMu sync.Mutex
 	audits  []string
+	// rowless: the store has no row of the mission, and is given none.
+	rowless bool
 	// quarantined says why the mission is left alone.
 	quarantined atomic.Pointer[string]
 	// spec is the agent block that the mission was taken in with; read once.

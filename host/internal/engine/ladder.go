@@ -11,7 +11,6 @@ import (
 	"github.com/airlock-host/airlock/host/internal/cells"
 	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/mission"
-	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 )
 
 const (
@@ -245,6 +244,9 @@ func (e *Engine) endProcesses(ctx context.Context, a *actor, l *ladderLog) (isol
 		proof.Result, proof.Detail = "outside", "the agent runs outside of any cell: it is granted no dispatch any more; its process is not ended"
 	}
 	c := a.cell()
+	if c == nil && a.quarantined.Load() != nil && (m.Phase == mission.PhaseStarting || m.Phase == mission.PhaseLive) && !m.Harness {
+		proof.Result, proof.Detail = unproven, fmt.Sprintf("the store knows nothing of its cell (%s): whether it runs is not known; airlock status lists cells that nobody answers for", m.CellID)
+	}
 	if c != nil && c.State == cells.StateParked {
 		proof.Driver, proof.Result, proof.Detail = c.Instance, "no_session", "no session ran: the cell had been ended before, while the mission waited"
 		c = nil
@@ -265,11 +267,9 @@ func (e *Engine) endProcesses(ctx context.Context, a *actor, l *ladderLog) (isol
 	var err error
 	if c != nil {
 		l.climb("kill", func() string {
-			var got *pluginv1.Proof
-			if got, err = e.killCell(ctx, a, c); err != nil {
+			if proof, err = e.killCell(ctx, a, c); err != nil {
 				return word(err)
 			}
-			proof = isolationProof{Driver: c.Instance, Action: "kill", Result: proofWord(got), Detail: got.GetDetail(), At: e.now().UTC()}
 			return proof.Result
 		})
 	}
@@ -315,19 +315,42 @@ func (e *Engine) killInside(ctx context.Context, a *actor) {
 }
 
 // killCell asks the driver until it answers.
-func (e *Engine) killCell(ctx context.Context, a *actor, c *cells.Cell) (*pluginv1.Proof, error) {
+func (e *Engine) killCell(ctx context.Context, a *actor, c *cells.Cell) (isolationProof, error) {
 	pause := 100 * time.Millisecond
 	for {
-		stopCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		proof, err := e.opts.Cells.Stop(stopCtx, c, 0)
-		cancel()
+		proof, err := e.tryKill(ctx, c)
 		if err == nil {
 			return proof, nil
 		}
 		a.log().Error("cell could not be stopped yet", "cell", c.ID, "error", err)
 		if wait(ctx, pause) != nil {
-			return nil, ctx.Err()
+			return isolationProof{}, ctx.Err()
 		}
 		pause = min(2*pause, 2*time.Second)
 	}
+}
+
+// tryKill asks the driver once. A cell whose making was cut short may leave
+// nothing to prove by: then the driver removes what there is of it, and no
+// session of the mission was ever started in it.
+func (e *Engine) tryKill(ctx context.Context, c *cells.Cell) (isolationProof, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	got, err := e.opts.Cells.Stop(ctx, c, 0)
+	if err != nil {
+		return isolationProof{}, err
+	}
+	proof := isolationProof{Driver: c.Instance, Action: "kill", Result: proofWord(got), Detail: got.GetDetail(), At: e.now().UTC()}
+	if proof.Result != unproven || !c.Unmade() {
+		return proof, nil
+	}
+	if err := e.opts.Cells.Unmake(ctx, c); err != nil {
+		return isolationProof{}, err
+	}
+	proof.Result, proof.At = "nothing_started", e.now().UTC()
+	proof.Detail = "the cell was being made: no session was started in it, and its driver has removed what it had begun"
+	if c.Worked {
+		proof.Result, proof.Detail = "no_session", "the cell was being made again: no session ran, and its driver has removed what it had begun"
+	}
+	return proof, nil
 }

@@ -191,8 +191,10 @@ func (e *Engine) tryOutside(a *actor, facts []mission.Fact) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
-	if err := e.opts.Store.Commit(ctx, b); err != nil {
-		return err
+	if !a.rowless {
+		if err := e.opts.Store.Commit(ctx, b); err != nil {
+			return err
+		}
 	}
 	a.m = next
 	if told := e.opts.Committed; told != nil && len(facts) > 0 {

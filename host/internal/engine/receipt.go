@@ -106,6 +106,9 @@ func (e *Engine) newReceipt(a *actor, m *mission.Mission, proof isolationProof, 
 	return r
 }
 
+// unproven is the result of a stop whose end nobody can vouch for.
+const unproven = "unproven"
+
 func proofWord(p *pluginv1.Proof) string {
 	switch p.GetMethod() {
 	case pluginv1.ProofMethod_PROOF_METHOD_CGROUP_EMPTY:
@@ -119,6 +122,6 @@ func proofWord(p *pluginv1.Proof) string {
 	case pluginv1.ProofMethod_PROOF_METHOD_SUBREAPER_SWEEP:
 		return "subreaper_sweep"
 	default:
-		return "unproven"
+		return unproven
 	}
 }

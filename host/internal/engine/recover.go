@@ -33,6 +33,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the live missions: %w", err)
 	}
+	doubtful := map[string]bool{} // their cells are looked for below
 	for _, r := range rows {
 		m, err := fromRow(r)
 		var unread error
@@ -43,7 +44,8 @@ func (e *Engine) recover(ctx context.Context) error {
 			return unread
 		}
 		if err != nil { // it must not keep the others from starting
-			e.log.Error("the stored state of a mission cannot be read; it is left alone: restore missions.db from a copy, or see airlock journal repair", "mission", r.MissionID, "error", err)
+			e.log.Error("the stored state of a mission cannot be read", "mission", r.MissionID, "error", err)
+			doubtful[r.MissionID] = true
 			continue
 		}
 		c := known[m.CellID]
@@ -54,9 +56,16 @@ func (e *Engine) recover(ctx context.Context) error {
 	for _, c := range known { // warm ones, and those of missions that have ended
 		if why := e.contradicts(ctx, c); why != "" {
 			e.orphans.hold(c.ID, why)
+			if e.actor(c.MissionID) == nil {
+				e.doubt(ctx, c.MissionID, c, why)
+				delete(doubtful, c.MissionID)
+			}
 			continue
 		}
 		e.goRun(func(ctx context.Context) { e.endCell(ctx, c) })
+	}
+	for id := range doubtful {
+		e.doubt(ctx, id, nil, "its stored state cannot be read")
 	}
 	e.goRun(e.reap)
 	return nil
@@ -111,6 +120,9 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	err := e.opts.Store.VerifyRecent(ctx, m.ID)
 	if err == nil && m.Sequence > 0 && m.Sequence < r.Head.Sequence {
 		err = fmt.Errorf("its events behind %d are not known to this version", m.Sequence)
+	}
+	if err == nil && !m.Terminal() {
+		err = e.saysEnded(ctx, m.ID, r.Head)
 	}
 	if err != nil {
 		e.quarantine(a, c, err)

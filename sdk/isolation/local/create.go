@@ -287,9 +287,14 @@ func (c *Cells) lock(ctx context.Context, id string) (release func(), err error)
 	}
 	select {
 	case l.held <- struct{}{}:
-		return func() { <-l.held; drop() }, nil
 	case <-ctx.Done():
 		drop()
 		return nil, ctx.Err()
 	}
+	release = func() { <-l.held; drop() }
+	if err := ctx.Err(); err != nil { // given up meanwhile: whoever came first may count on it
+		release()
+		return nil, err
+	}
+	return release, nil
 }

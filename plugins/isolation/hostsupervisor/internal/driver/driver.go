@@ -143,9 +143,14 @@ func (l *locks) take(ctx context.Context, id string) (release func(), err error)
 	}
 	select {
 	case e.held <- struct{}{}:
-		return func() { <-e.held; drop() }, nil
 	case <-ctx.Done():
 		drop()
 		return nil, ctx.Err()
 	}
+	release = func() { <-e.held; drop() }
+	if err := ctx.Err(); err != nil { // given up meanwhile: whoever came first may count on it
+		release()
+		return nil, err
+	}
+	return release, nil
 }
