@@ -59,7 +59,8 @@ func (r *rig) starts(name, agent string, n int) ([]float64, error) {
 }
 
 // hang stops the process of the driver that an agent uses: the one whose
-// standstill keeps the agent's missions from starting. They stay in its queue.
+// standstill keeps the agent's missions from starting, until the host replaces it
+// (after two to three seconds).
 func (r *rig) hang(agent string) (int, error) {
 	for i, pid := range r.plugins()["airlock-isolation-host-supervisor"] {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -69,7 +70,7 @@ func (r *rig) hang(agent string) (int, error) {
 		if err := r.dispatch(id, "true", agent); err != nil {
 			return 0, err
 		}
-		ctx, cancel := context.WithTimeout(r.b.ctx, 3*time.Second)
+		ctx, cancel := context.WithTimeout(r.b.ctx, time.Second)
 		_, err := r.watch.await(ctx, "mission.started", id)
 		cancel()
 		if err != nil {

@@ -166,7 +166,8 @@ func TestAKilledCellEndsItsMissionAlone(t *testing.T) {
 }
 
 // TestAHungDriverDelaysNobodyElse: while a driver's process stands still,
-// missions of the others start, run and end; its own go on afterwards.
+// missions of the others start, run and end; its own go on once the host has
+// replaced it.
 func TestAHungDriverDelaysNobodyElse(t *testing.T) {
 	r := driverRig(t, "", "")
 	for i, place := range []string{"docker", "qemu-kvm"} {
@@ -187,9 +188,6 @@ func TestAHungDriverDelaysNobodyElse(t *testing.T) {
 		// The mission in the driver's cell runs on, and is followed.
 		write(t, filepath.Join(r.work, place+id+".go"), "", 0o644)
 		r.until("the mission in the cell goes on", func() bool { return r.size(place+id+".b") > 0 })
-		if m, _ := r.orc.Mission("asked" + id); m.State != "assigned" && m.State != "failed" {
-			t.Errorf("%s: a mission is %s although its driver hangs", place, m.State)
-		}
 		kill(hung, syscall.SIGCONT)
 		r.checkOnce2(place + id)
 		m := r.reaches("asked"+id, "done", "failed")

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -132,6 +133,44 @@ func TestTheDriverDiesWhileItStartsMissions(t *testing.T) {
 		m := r.reaches(id, "done", "failed", "aborted")
 		if n := len(r.lines(id + ".ran")); n > 1 || (m.State == "done") != (n == 1) {
 			t.Errorf("%s: state %s, error %q, ran %d times", id, m.State, m.Error, n)
+		}
+	}
+}
+
+// TestAStopDoesNotWaitForADriverThatHangs: the driver's process stands still and
+// nobody lets it go on. The host replaces it, and the stop has its proof.
+func TestAStopDoesNotWaitForADriverThatHangs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, settings{})
+	r.dispatch("m", writer)
+	r.reaches("m", "running")
+	hung := r.pluginPids("host-supervisor")
+	if len(hung) != 1 {
+		t.Fatalf("processes of the driver: %v", hung)
+	}
+	signal(t, hung[0], syscall.SIGSTOP)
+	if code, a := r.send("/tasks/m/control?wait=0", map[string]any{"action": "stop"}); code != http.StatusOK {
+		t.Fatalf("stop: %d %v", code, a)
+	}
+	r.reaches("m", "aborted")
+	receipt := map[string]any{}
+	if code := r.call(http.MethodGet, "/tasks/m/stops/latest", nil, &receipt); code != http.StatusOK || receipt["final"] != true {
+		t.Fatalf("the receipt: %d %v", code, receipt)
+	}
+	isolation, _ := receipt["isolation"].(map[string]any)
+	if got := isolation["result"]; got != "cgroup_empty" && got != "pid_namespace_gone" && got != "subreaper_sweep" {
+		t.Errorf("proof: %v", isolation)
+	}
+	var list struct {
+		Plugins []struct {
+			Ref  string `json:"ref"`
+			Exit string `json:"last_exit"`
+		}
+	}
+	r.call(http.MethodGet, "/api/v1/plugins", nil, &list)
+	for _, p := range list.Plugins {
+		if p.Ref == "isolation.host-supervisor.host" && !strings.Contains(p.Exit, "it stood still") {
+			t.Errorf("the driver's last end: %q", p.Exit)
 		}
 	}
 }

@@ -64,7 +64,9 @@ type Deadlines struct {
 	Drain     time.Duration // calls under way at a reload may take so long: 10 s
 	Probe     time.Duration // how often a sign of life is asked for: 5 s
 	Hold      time.Duration // an instance that missed a deadline is unavailable for at least: 5 s
-	Hang      time.Duration // a process without a sign of life is killed after: 60 s
+	Still     time.Duration // a process that was stopped by a signal is replaced after: 2 s
+	Deaf      time.Duration // one that gives no sign of life and wants no processor either is killed after: 15 s
+	Hang      time.Duration // one that gives no sign of life, however busy, after: 60 s
 
 	// MaxRestarts within RestartWindow make a crash loop (5 within 60 s).
 	MaxRestarts   int
@@ -90,6 +92,8 @@ func (d Deadlines) filled() Deadlines {
 	set(&d.Drain, 10*time.Second)
 	set(&d.Probe, 5*time.Second)
 	set(&d.Hold, 5*time.Second)
+	set(&d.Still, 2*time.Second)
+	set(&d.Deaf, 15*time.Second)
 	set(&d.Hang, time.Minute)
 	set(&d.RestartWindow, time.Minute)
 	set(&d.Requeue, time.Minute)

@@ -192,7 +192,7 @@ func (i *instance) bounded(ctx context.Context) (context.Context, context.Cancel
 // instance learns from it. Code and details of a status stay.
 func (i *instance) outcome(p *process, method string, began time.Time, err error) error {
 	if err == nil {
-		i.answered(p)
+		i.answered(p, began)
 		return nil
 	}
 	name := path.Base(method)

@@ -88,7 +88,7 @@ func (c *Catalog) describe(ctx context.Context, p *process) *Fault {
 	defer cancel()
 	d, err := pluginv1.NewPluginClient(p.conn).Describe(ctx, &pluginv1.DescribeRequest{})
 	if err != nil {
-		return p.failed(NotDescribed, "did not describe itself", err)
+		return p.failed(NotDescribed, "did not describe itself", "it was asked what it is", err)
 	}
 	found := p.image.found
 	kind := strings.ToLower(strings.TrimPrefix(d.GetKind().String(), "KIND_"))
@@ -142,7 +142,7 @@ func (c *Catalog) findings(ctx context.Context, p *process, spec config.Instance
 	defer cancel()
 	reply, err := pluginv1.NewPluginClient(p.conn).Validate(ctx, &pluginv1.ValidateRequest{ConfigJson: content})
 	if err != nil {
-		return nil, nil, p.failed(Refused, "did not validate its config", err)
+		return nil, nil, p.failed(Refused, "did not validate its config", "its config was being validated", err)
 	}
 	return content, append(diags, c.options.MapDiagnostics(spec, reply.GetDiagnostics())...), nil
 }
@@ -159,7 +159,7 @@ func (c *Catalog) handOver(ctx context.Context, p *process, spec config.Instance
 		HostVersion: c.options.HostVersion, HostId: c.options.HostID,
 	})
 	if err != nil {
-		fault := p.failed(Refused, "refused its config", err)
+		fault := p.failed(Refused, "refused its config", "it was being configured", err)
 		if attribute, ok := plugin.RestartAttribute(err); ok {
 			fault.restartFor = attribute
 		}
@@ -192,14 +192,19 @@ func (c *Catalog) instanceDirs(spec config.Instance, user *ids) (state, run stri
 	return state, run, nil
 }
 
-// failed is the fault of a call in the start of a plugin.
-func (p *process) failed(code Code, what string, err error) *Fault {
+// failed is the fault of a call in the start of a plugin: what the plugin did, or
+// that it ended while something was done with it.
+func (p *process) failed(code Code, what, while string, err error) *Fault {
 	path := p.image.found.Path
-	if p.endsWithin(200 * time.Millisecond) {
-		return faultf(ExitsEarly, "%s ended while it was started: it %s (%s)", path, what, p.ending()).
+	st := status.Convert(err)
+	patience := 200 * time.Millisecond
+	if st.Code() == codes.Unavailable { // the connection is gone, so the process will be
+		patience = 5 * time.Second
+	}
+	if p.endsWithin(patience) {
+		return faultf(ExitsEarly, "%s ended while %s (%s)", path, while, p.ending()).
 			words(p.logs.words()).retry()
 	}
-	st := status.Convert(err)
 	fault := faultf(code, "%s %s: %s (%s)", path, what, clean(st.Message(), maxFieldValue), st.Code())
 	switch st.Code() {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.Unimplemented, codes.NotFound, codes.PermissionDenied:

@@ -124,9 +124,10 @@ func (i *instance) adopt(p *process, img *image) {
 		i.features, i.needs = p.description.GetFeatures(), p.description.GetNeeds()
 		i.health, i.hung, i.fault, i.ready, i.retryAt = nil, "", nil, true, time.Time{}
 	})
-	i.catalog.running.Add(2)
+	i.catalog.running.Add(3)
 	go i.watchHealth(p)
 	go i.watchLife(p)
+	go i.watchStill(p)
 }
 
 func (i *instance) process() *process {
@@ -199,10 +200,11 @@ func (i *instance) missed(p *process, reason string) {
 	}
 }
 
-// answered takes the mark away once the hold time is over.
-func (i *instance) answered(p *process) {
+// answered takes the mark away once the hold time is over. What was asked before
+// the mark was made says nothing: on a busy machine its answer may be read late.
+func (i *instance) answered(p *process, asked time.Time) {
 	i.mu.Lock()
-	over := i.current == p && i.hung != "" && time.Since(i.hungAt) >= i.catalog.deadlines.Hold
+	over := i.current == p && i.hung != "" && asked.After(i.hungAt) && time.Since(i.hungAt) >= i.catalog.deadlines.Hold
 	i.mu.Unlock()
 	if over {
 		i.change(func() {

@@ -115,9 +115,7 @@ func TestAKilledPluginComesBack(t *testing.T) {
 	before := r.await("isolation.good.a", "health", healthy)
 	other := r.await("isolation.other.b", "health", healthy)
 
-	changed := r.Changed()
 	_ = syscall.Kill(before.PID, syscall.SIGKILL)
-	<-changed
 	after := r.await("isolation.good.a", "recovery", func(s Status) bool { return s.State == Healthy && s.PID != before.PID })
 	if after.Restarts != 1 || after.LastExit != "signal 9, killed" || after.Attributes["which"] != "a" {
 		t.Errorf("after the crash: %+v", after)
@@ -140,9 +138,8 @@ func TestACallDuringARelaunchWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := r.Changed()
 	_ = syscall.Kill(pid, syscall.SIGKILL)
-	<-changed
+	r.await("isolation.good.a", "end", func(s Status) bool { return s.PID != pid }) // before it, the call would go to the dying one
 	_, err = client.Inspect(context.Background(), &pluginv1.InspectRequest{})
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("Inspect while it came back: %v", err)
@@ -211,6 +208,7 @@ func TestAStoppedPluginIsUnavailableAndHarmsNoOther(t *testing.T) {
 	r := newRig(t, func(o *Options) {
 		o.Deadlines.Call, o.Deadlines.Hold = 500*time.Millisecond, 10*time.Millisecond
 		o.Deadlines.Describe, o.Deadlines.Probe = 20*time.Second, 100*time.Millisecond
+		o.Deadlines.Still, o.Deadlines.Deaf, o.Deadlines.Hang = time.Hour, time.Hour, time.Hour
 	})
 	r.install("driver", "airlock-isolation-good")
 	r.install("driver", "airlock-isolation-other")
@@ -255,6 +253,7 @@ func TestAPluginWithoutASignOfLifeIsReplaced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *Options) {
 		o.Deadlines.Describe, o.Deadlines.Probe, o.Deadlines.Hang = 5*time.Second, 50*time.Millisecond, 6*time.Second
+		o.Deadlines.Still, o.Deadlines.Deaf = time.Hour, time.Hour
 	})
 	r.install("driver", "airlock-isolation-good")
 	r.start("isolation.good.a")

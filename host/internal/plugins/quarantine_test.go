@@ -106,9 +106,11 @@ func TestEveryBadPluginHasItsOwnMessage(t *testing.T) {
 		"wrong contract": {"wrong-contract", misfit("wrong-contract"), WrongContract,
 			`<PATH> speaks \["airlock\.plugin\.v9"\], this host speaks airlock\.plugin\.v1: upgrade the older of the two`},
 		"dies in Describe": {"dies-in-describe", misfit("dies-in-describe"), ExitsEarly,
-			`<PATH> ended while it was started: it did not describe itself \(exit code 9\)`},
+			`<PATH> ended while it was asked what it is \(exit code 9\)`},
 		"dies in Configure": {"dies-in-configure", misfit("dies-in-configure"), ExitsEarly,
-			`<PATH> ended while it was started: it refused its config \(exit code 2\); its last words: "panic: configure is not for me" \| .*`},
+			`<PATH> ended while it was being configured \(exit code 2\); its last words: "panic: configure is not for me" \| .*`},
+		"killed in Configure": {"killed-in-configure", misfit("killed-in-configure"), ExitsEarly,
+			`<PATH> ended while it was being configured \(signal 9, killed\)`},
 		"refuses its config": {"refuses", misfit("refuses"), Refused,
 			`<PATH> refused its config: the engine is too old\\x0asecond line \(FailedPrecondition\)`},
 		"invalid config": {"invalid", func(r *rig) {

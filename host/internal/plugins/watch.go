@@ -79,14 +79,15 @@ func unwell(reason string) *pluginv1.HealthResponse {
 }
 
 // watchLife asks a process for a sign of life now and then, and at once when a
-// call has passed its deadline. One that gives none for long is killed: it
-// holds nothing, and the next process may do better.
+// call has passed its deadline. One that gives none for long is killed, sooner
+// where it does not even try: it holds nothing, and the next process may do
+// better.
 func (i *instance) watchLife(p *process) {
 	defer i.catalog.running.Done()
 	d := i.catalog.deadlines
 	timer := time.NewTimer(d.Probe)
 	defer timer.Stop()
-	var silent time.Time
+	var silent, idle time.Time // since when it gives no sign of life, and wants no processor either
 	for {
 		select {
 		case <-p.exited:
@@ -98,21 +99,29 @@ func (i *instance) watchLife(p *process) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), d.Describe)
-		asked := time.Now()
+		asked, before := time.Now(), look(p.pid)
 		_, err := pluginv1.NewPluginClient(p.conn).Describe(ctx, &pluginv1.DescribeRequest{})
 		cancel()
 		next := d.Probe
 		switch {
 		case err == nil:
-			silent = time.Time{}
-			i.answered(p)
+			silent, idle = time.Time{}, time.Time{}
+			i.answered(p, asked)
 		case p.alive():
 			if silent.IsZero() {
 				silent = asked
 			}
+			if !quiet(before, look(p.pid)) {
+				idle = time.Time{}
+			} else if idle.IsZero() {
+				idle = asked
+			}
 			i.missed(p, fmt.Sprintf("it gives no sign of life (Describe, %s)", d.Describe))
-			if time.Since(silent) >= d.Hang {
+			switch {
+			case time.Since(silent) >= d.Hang:
 				p.kill(fmt.Sprintf("no sign of life for %s", d.Hang))
+			case !idle.IsZero() && time.Since(idle) >= d.Deaf:
+				p.kill(fmt.Sprintf("no sign of life for %s, and it wanted no processor meanwhile", d.Deaf))
 			}
 		}
 		if i.isHung() {

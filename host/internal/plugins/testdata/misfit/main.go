@@ -127,6 +127,9 @@ func (m *misfit) Configure(ctx context.Context, req *pluginv1.ConfigureRequest) 
 	switch m.way {
 	case "refuses":
 		return plugin.FailedPrecondition("the engine is too old\nsecond line")
+	case "killed-in-configure":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		time.Sleep(time.Hour)
 	case "dies-in-configure":
 		panicElsewhere("configure is not for me")
 	case "crash-loop":

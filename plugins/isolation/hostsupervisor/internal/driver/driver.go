@@ -27,9 +27,12 @@ type Driver struct {
 	images  images
 	forker  forker
 	cells   locks
+	try     func(context.Context, *instance, level, bool) error // tryStart, but for tests
 
 	// records is held while a finished record is read, changed and written.
 	records sync.Mutex
+
+	endAgain context.CancelFunc // ends probeAgain; under mu
 
 	mu       sync.Mutex
 	watched  map[cellKey]chan struct{} // closed when the cell's end is written down
@@ -43,10 +46,13 @@ type cellKey struct {
 
 // New returns a driver; now is its clock.
 func New(log hclog.Logger, now func() time.Time) *Driver {
-	return &Driver{log: log, now: now, watched: map[cellKey]chan struct{}{}, stopping: map[cellKey]int{}}
+	d := &Driver{log: log, now: now, watched: map[cellKey]chan struct{}{}, stopping: map[cellKey]int{}}
+	d.try = d.tryStart
+	return d
 }
 
-// instance is what one Configure has made; it does not change.
+// instance is what one Configure has made; it does not change. Another one takes
+// its place when a probe that came to nothing is made again.
 type instance struct {
 	config   Config
 	hostID   string
@@ -55,6 +61,8 @@ type instance struct {
 	level    level
 	levelWhy string // why not a better level
 	groups   *cgroup.Parent
+	// newGroups gives the groups as before anything was tried in them.
+	newGroups func() *cgroup.Parent
 }
 
 // Configure takes a configuration; every change is live, and cells that exist
@@ -82,15 +90,33 @@ func (d *Driver) Configure(ctx context.Context, req *pluginv1.ConfigureRequest) 
 	if err != nil {
 		d.log.Warn("cannot read the machine's control groups", "error", err)
 	}
-	in.groups = cgroup.NewParent(layout, groupParent(in.config.CgroupParent, in.hostID, req.GetInstance()))
-	d.probe(ctx, in)
+	in.newGroups = func() *cgroup.Parent {
+		return cgroup.NewParent(layout, groupParent(in.config.CgroupParent, in.hostID, req.GetInstance()))
+	}
+	in.groups = in.newGroups()
+	sure := d.probe(ctx, in)
 	d.current.Store(in)
 	d.report(in)
+	d.mu.Lock()
+	if d.endAgain != nil {
+		d.endAgain()
+	}
+	life, end := context.WithCancel(context.Background())
+	d.endAgain = end
+	d.mu.Unlock()
+	if !sure {
+		go d.probeAgain(life, in)
+	}
 	return d.adoptAll(in)
 }
 
 // Shutdown removes the control groups that no cell is left in.
 func (d *Driver) Shutdown(context.Context) error {
+	d.mu.Lock()
+	if d.endAgain != nil {
+		d.endAgain()
+	}
+	d.mu.Unlock()
 	if in := d.current.Load(); in != nil {
 		in.groups.Tidy()
 	}

@@ -2,12 +2,15 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/airlock-host/airlock/plugins/internal/cgroup"
 	"github.com/airlock-host/airlock/sdk/stage"
@@ -25,10 +28,13 @@ const (
 )
 
 // probe finds the best level that works here by trying it, and takes control
-// groups out of use in which nothing can be started.
-func (d *Driver) probe(ctx context.Context, in *instance) {
+// groups out of use in which nothing can be started. It is not sure when a try
+// came to nothing for want of time, memory or processes: a busy machine is not
+// one that cannot.
+func (d *Driver) probe(ctx context.Context, in *instance) (sure bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
+	sure = true
 	in.level = levelNone
 	if in.config.Namespaces == namespacesNone {
 		in.levelWhy = "namespaces = \"none\""
@@ -37,16 +43,58 @@ func (d *Driver) probe(ctx context.Context, in *instance) {
 		if os.Geteuid() == 0 {
 			try = levelRoot
 		}
-		if err := d.tryStart(ctx, in, try, false); err != nil {
+		if err := d.try(ctx, in, try, false); err != nil {
 			in.levelWhy = err.Error()
+			sure = !passes(ctx, err)
 			d.log.Warn("namespaces cannot be used", "error", err)
 		} else {
 			in.level = try
 		}
 	}
-	if err := d.tryStart(ctx, in, in.level, true); err != nil {
+	if err := d.try(ctx, in, in.level, true); err != nil {
 		in.groups.Refuse("nothing can be started in them: " + err.Error())
+		sure = sure && !passes(ctx, err)
 		d.log.Warn("control groups cannot be used", "error", err)
+	}
+	return sure
+}
+
+// passes says that what kept a try from its end may be gone the next time.
+func passes(ctx context.Context, err error) bool {
+	for _, temporary := range []error{context.DeadlineExceeded, context.Canceled, unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC} {
+		if errors.Is(err, temporary) {
+			return true
+		}
+	}
+	return ctx.Err() != nil
+}
+
+const (
+	firstAgain = time.Second
+	lastAgain  = 5 * time.Minute
+)
+
+// probeAgain makes a probe again that was not sure, until it is or another
+// Configure comes; then new cells get what the machine can do.
+func (d *Driver) probeAgain(ctx context.Context, in *instance) {
+	for pause := firstAgain; ; pause = min(2*pause, lastAgain) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		next := *in
+		next.levelWhy, next.groups = "", in.newGroups()
+		if sure := d.probe(ctx, &next); ctx.Err() != nil {
+			return
+		} else if !sure {
+			continue
+		}
+		if d.current.CompareAndSwap(in, &next) {
+			d.log.Info("what cells are set apart by was found out after all", "level", next.level)
+			d.report(&next)
+		}
+		return
 	}
 }
 
