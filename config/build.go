@@ -31,6 +31,7 @@ func build(root *node, eval *evaluator) (*Config, hcl.Diagnostics) {
 	b.instances(root)
 	b.gateways(root)
 	b.governance(root)
+	b.directories(root)
 	b.agents(root)
 	b.operators(root)
 	return b.cfg, b.diags

@@ -1,5 +1,7 @@
 package config
 
+import "time"
+
 // agentSpec is the agent block.
 func agentSpec() *blockSpec {
 	return &blockSpec{name: "agent", labels: []labelSpec{agentLabel()}, repeat: true,
@@ -53,8 +55,8 @@ func agentGovernanceSpec() *blockSpec {
 	return &blockSpec{name: "governance", doc: "What differs from the host's governance block.", attrs: []attrSpec{
 		{name: "restore", typ: enum("auto", "latched"), computed: "the host's", doc: "As in the host's block."},
 		{name: "max_resumes", typ: integer(0, 1000), computed: "the host's", doc: "As in the host's block."},
-		{name: "approval_timeout", typ: duration(), computed: "the host's", doc: "As in the host's block."},
-		{name: "approval_hold", typ: duration(), computed: "the host's, or approval_timeout where that is shorter", doc: "As in the host's block."},
+		{name: "approval_timeout", typ: duration(100 * time.Millisecond), computed: "the host's", doc: "As in the host's block."},
+		{name: "approval_hold", typ: duration(100 * time.Millisecond), computed: "the host's, or approval_timeout where that is shorter", doc: "As in the host's block."},
 	}, blocks: []*blockSpec{budgetSpec()}}
 }
 
@@ -62,7 +64,7 @@ func budgetSpec() *blockSpec {
 	return &blockSpec{name: "budget", doc: "Limits of a mission. Left out: no limit.", attrs: []attrSpec{
 		{name: "max_cost_usd", typ: usd(), doc: "USD for model calls."},
 		{name: "max_tokens", typ: integer(1, 1<<53), doc: "Tokens of model calls."},
-		{name: "wall", typ: duration(), doc: "Time from the start; then the stop ladder and mission.failed with reason timeout."},
-		{name: "idle", typ: duration(), doc: "Time without output, call or checkpoint; then likewise, with reason idle."},
+		{name: "wall", typ: duration(time.Second), doc: "Time from the start; then the stop ladder and mission.failed with reason timeout."},
+		{name: "idle", typ: duration(time.Second), doc: "Time without output, call or checkpoint; then likewise, with reason idle."},
 	}}
 }

@@ -1,5 +1,7 @@
 package config
 
+import "time"
+
 // gatewaySpec is the gateway block.
 func gatewaySpec() *blockSpec {
 	named := []labelSpec{{what: "name"}}
@@ -7,8 +9,8 @@ func gatewaySpec() *blockSpec {
 		attrs: []attrSpec{
 			{name: "upstream", typ: str("URL", httpURL), required: true, doc: "Base URL of the API. Plain http only where it is on this host."},
 			{name: "allow_paths", typ: strs("paths", notEmpty, gatewayPath), doc: "Paths that may be called, with * for any characters. Empty: all."},
-			{name: "idle_timeout", typ: duration(), def: `"2m"`, doc: "Longest silence of the upstream."},
-			{name: "total_timeout", typ: duration(), def: `"20m"`, doc: "Longest time of one request."},
+			{name: "idle_timeout", typ: duration(100 * time.Millisecond), def: `"2m"`, doc: "Longest silence of the upstream."},
+			{name: "total_timeout", typ: duration(100 * time.Millisecond), def: `"20m"`, doc: "Longest time of one request."},
 		},
 		blocks: []*blockSpec{
 			{name: "price", labels: named, repeat: true, doc: "Price of a model in USD per million tokens; `*` is the default.", attrs: []attrSpec{

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -19,8 +20,8 @@ func governanceSpec() *blockSpec {
 		attrs: []attrSpec{
 			{name: "mode", typ: enum("govern", "observe"), required: true, doc: "`govern` enforces decisions, `observe` only records them. It has no default, because it decides what is let through."},
 			{name: "on_failure", typ: enum("fail_closed", "fail_open"), required: true, doc: "What happens to a call that cannot be decided or recorded. It has no default, because it decides what is let through."},
-			{name: "approval_timeout", typ: duration(), def: `"15m"`, doc: "How long an approval may wait before the call is to be planned anew. It runs on across a restart."},
-			{name: "approval_hold", typ: duration(), computed: "`10m`, or approval_timeout where that is shorter", doc: "How long the process itself is kept waiting before the call is deferred. Written out, it may not be longer than approval_timeout."},
+			{name: "approval_timeout", typ: duration(100 * time.Millisecond), def: `"15m"`, doc: "How long an approval may wait before the call is to be planned anew. It runs on across a restart."},
+			{name: "approval_hold", typ: duration(100 * time.Millisecond), computed: "`10m`, or approval_timeout where that is shorter", doc: "How long the process itself is kept waiting before the call is deferred. Written out, it may not be longer than approval_timeout."},
 			{name: "restore", typ: enum("auto", "latched"), def: `"auto"`, doc: "After a restart: `auto` resumes what is verified alive, `latched` waits for an operator."},
 			{name: "max_resumes", typ: integer(0, 1000), def: "3", doc: "Resumes without progress before a mission fails. Planned restarts do not count."},
 		},
@@ -48,7 +49,7 @@ func policyPluginSpec() *blockSpec {
 	return &blockSpec{name: "plugin", labels: []labelSpec{driverLabel()}, repeat: true,
 		doc: "A policy plugin, executable airlock-policy-NAME. It is asked after every other stage, and may only tighten.",
 		attrs: []attrSpec{
-			{name: "timeout", typ: duration(), def: `"5s"`, doc: "How long it may think; then the call goes to on_failure."},
+			{name: "timeout", typ: duration(10 * time.Millisecond), def: `"5s"`, doc: "How long it may think; then the call goes to on_failure."},
 			{name: "on_failure", typ: enum("fail_closed", "fail_open"), computed: "the host's", doc: "What happens to a call that it fails on."},
 		},
 		blocks: []*blockSpec{{name: "config", plugin: true, doc: "The plugin's own attributes; `airlock plugin inspect` lists them."}}}

@@ -1,5 +1,7 @@
 package config
 
+import "time"
+
 // rootSpec is the top level: everything about the host.
 func rootSpec() *blockSpec {
 	return &blockSpec{
@@ -9,7 +11,7 @@ func rootSpec() *blockSpec {
 			{name: "data_dir", typ: path(), def: `"/var/lib/airlock"`, doc: "Identity, store, sessions and volumes. Survives a reboot."},
 			{name: "run_dir", typ: path(atMost(90)), def: `"/run/airlock"`, doc: "Sockets. The operator socket is airlock.sock in it."},
 			{name: "uid_range", typ: uint32s(2, 1000, 1<<32-2), def: "[200000, 265535]", doc: "First and last uid that cells may have; each cell has one of its own."},
-			{name: "orphan_ttl", typ: duration(), def: `"24h"`, doc: "How long a cell that carries this host's label, but that the store does not know, or whose mission it cannot tell of, stays frozen before it is destroyed; counted from when it was seen first, over restarts of the host."},
+			{name: "orphan_ttl", typ: duration(time.Second), def: `"24h"`, doc: "How long a cell that carries this host's label, but that the store does not know, or whose mission it cannot tell of, stays frozen before it is destroyed; counted from when it was seen first, over restarts of the host."},
 		},
 		blocks: []*blockSpec{
 			listenSpec(), orchestratorSpec(), pluginsSpec(),
@@ -81,7 +83,7 @@ func tlsSpec() *blockSpec {
 
 func retentionSpec() *blockSpec {
 	return &blockSpec{name: "retention", doc: "How long finished missions are kept. Without the block they are kept for ever.", attrs: []attrSpec{
-		{name: "journals", typ: duration(), def: `"90d"`, doc: "Finished missions older than this are archived as verified bundles, then removed with their output and files."},
+		{name: "journals", typ: duration(time.Second), def: `"90d"`, doc: "Finished missions older than this are archived as verified bundles, then removed with their output and files."},
 		{name: "archive", typ: path(), def: `"/var/lib/airlock/archive"`, doc: "Where the archived bundles go."},
 		{name: "max_size", typ: size(), doc: "When the store holds more than this, missions that ended first are archived before their time. Left out: no limit."},
 		{name: "states", typ: strs("states"), def: `["done", "failed", "aborted"]`, doc: "Ends of missions that are archived and removed; the others are kept for ever."},

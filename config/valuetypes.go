@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
@@ -81,8 +82,16 @@ func size() *valueType {
 	return &valueType{name: `size ("2GiB")`, want: cty.String, parse: func(v cty.Value) (any, error) { return anyOf(ParseSize(v.AsString())) }}
 }
 
-func duration() *valueType {
-	return &valueType{name: `duration ("15m")`, want: cty.String, parse: func(v cty.Value) (any, error) { return anyOf(ParseDuration(v.AsString())) }}
+// duration is one that is at least so long: what is shorter is a slip of the pen
+// and not a wish.
+func duration(least time.Duration) *valueType {
+	return &valueType{name: `duration ("15m")`, want: cty.String, parse: func(v cty.Value) (any, error) {
+		d, err := ParseDuration(v.AsString())
+		if err == nil && d < least {
+			err = fmt.Errorf("%s is too short to make sense here: at least %s", quote(v.AsString()), least)
+		}
+		return anyOf(d, err)
+	}}
 }
 
 func anyOf[T any](v T, err error) (any, error) {
