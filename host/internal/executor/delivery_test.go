@@ -113,7 +113,10 @@ func TestASlowReaderHoldsUpNobodyButItself(t *testing.T) {
 				<-gate
 			}
 		},
-	}}).up()
+	}})
+	// It reads nothing for as long as the progress takes to be made.
+	w.opt.Timings.WriteWait, w.opt.Timings.PingEvery, w.opt.Timings.CheckEvery = time.Hour, time.Hour, time.Hour
+	w.up()
 	w.dispatch("m")
 	w.eng.start("m")
 	long := strings.Repeat("x", 2000)
