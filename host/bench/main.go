@@ -43,6 +43,7 @@ func groups() []group {
 		{[]string{"store_open_1m_ms", "store_kb_per_mission"}, measureOpen},
 		{[]string{"upgrade_gap_ms"}, measureUpgrade},
 		{[]string{"live_1000_started_ms", "live_1000_cpu_percent", "live_1000_kb_per_mission", "live_1000_fds_per_mission"}, measureLive},
+		{roomFigures, measureRoom},
 		{[]string{"start_docker_ratio"}, measureDocker},
 		{[]string{"start_docker_warm_p50_ms"}, measureWarmDocker},
 		{[]string{"start_vm_ratio", "vm_restore_p50_ms"}, measureVM},

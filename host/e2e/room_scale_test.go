@@ -123,6 +123,16 @@ func TestControlRoomOfABusyHost(t *testing.T) {
 	b.says(".mission", "settle complaint 1000")
 	eval[bool](b, `[..."jjjjjjjjjjjjjjjjjjjjjjjjjjjjjj"].forEach((key) => document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}))) === undefined`)
 	b.until("the keys move the focus", `document.activeElement.getAttribute("aria-posinset") === "30"`)
+	// One that comes and changes is seen at once, and so is that it changed.
+	r.harnessTask("fresh")
+	b.says(".tabs", "Live 1001")
+	eval[bool](b, "document.activeElement.blur() === undefined && scrollTo(0, 0) === undefined")
+	for _, step := range [][2]string{{"pause", "paused"}, {"resume", "running"}} {
+		if status := r.call("POST", "/tasks/fresh/control", map[string]any{"action": step[0]}, nil); status != 200 {
+			t.Fatalf("%s: %d", step[0], status)
+		}
+		b.says(`a[href="#/missions/fresh"] .state`, step[1])
+	}
 	b.fill("#filter", "complaint 0500")
 	b.until("the filter leaves one", `document.querySelectorAll(".mission").length === 1`)
 

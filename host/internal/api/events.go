@@ -14,6 +14,9 @@ import (
 // heartbeat is how often a silent stream says that it is alive.
 const heartbeat = 15 * time.Second
 
+// sseWrite is how many bytes of events are gathered for one write, about.
+const sseWrite = 256 << 10
+
 // eventList is the answer of GET /tasks/{id}/events.
 type eventList struct {
 	Events []journal.Event `json:"events"`
@@ -90,10 +93,19 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, task strin
 			send([]byte("event: error\ndata: {\"error\":\"the journal cannot be read\"}\n\n"))
 			return nil
 		}
+		// What is written at once is also read and drawn at once.
+		var text []byte
 		for i := range page {
 			body, err := json.Marshal(page[i])
-			if err != nil || !send(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", page[i].Sequence, page[i].Kind, body)) {
+			if err != nil {
 				return nil
+			}
+			text = fmt.Appendf(text, "id: %d\nevent: %s\ndata: %s\n\n", page[i].Sequence, page[i].Kind, body)
+			if len(text) >= sseWrite || i == len(page)-1 {
+				if !send(text) {
+					return nil
+				}
+				text = text[:0]
 			}
 			after = page[i].Sequence
 		}

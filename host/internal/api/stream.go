@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// gather is how long changes are gathered before they are sent as one.
+// gather is how long changes are gathered before they are sent as one. The first
+// one after a rest is sent at once.
 const gather = 50 * time.Millisecond
 
 // sse is an answer of server-sent events. A write that does not get through in
@@ -47,7 +48,7 @@ func (e *sse) alive() bool { return e.write([]byte(": alive\n\n")) }
 
 // streamMissions is GET /api/v1/missions with Accept: text/event-stream: each
 // mission that changes, as it is then. What changes often is sent once for every
-// 50 ms. Ask for the list after the first comment has come: nothing is missed.
+// 50 ms, what changes after a rest at once. Ask for the list after the first comment has come: nothing is missed.
 func (s *Server) streamMissions(w http.ResponseWriter, r *http.Request, op *Operator) error {
 	at, err := s.opts.Events.FeedEnd(r.Context())
 	if err != nil {
@@ -60,6 +61,7 @@ func (s *Server) streamMissions(w http.ResponseWriter, r *http.Request, op *Oper
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
 	for {
+		rest := time.After(gather)
 		changed := s.opts.Events.Changed()
 		ids, end, err := s.changedSince(r.Context(), at)
 		if err != nil {
@@ -84,7 +86,7 @@ func (s *Server) streamMissions(w http.ResponseWriter, r *http.Request, op *Oper
 			return nil
 		}
 		select {
-		case <-time.After(gather):
+		case <-rest:
 		case <-r.Context().Done():
 			return nil
 		}

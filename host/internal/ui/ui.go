@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -70,7 +71,19 @@ func New(version string) (*Room, error) {
 		return nil, fmt.Errorf("control room: %w", err)
 	}
 	var page bytes.Buffer
-	if err := t.Execute(&page, struct{ Version string }{version}); err != nil {
+	// Every module is named in the shell, so that the browser asks for all of them
+	// at once and not level by level as it reads their imports.
+	var modules []string
+	for name := range r.assets {
+		if path.Ext(name) == ".js" && name != "app.js" {
+			modules = append(modules, name)
+		}
+	}
+	slices.Sort(modules)
+	if err := t.Execute(&page, struct {
+		Version string
+		Modules []string
+	}{version, modules}); err != nil {
 		return nil, fmt.Errorf("control room: %w", err)
 	}
 	r.shell = newAsset(page.Bytes(), "text/html; charset=utf-8")

@@ -98,7 +98,7 @@ const MOST = 8 << 20;
 
 // stream keeps server-sent events coming until the signal aborts: it reconnects,
 // and lets go while the tab is hidden, since a browser opens six connections to
-// a host at most. path may be a function. on.open is called at each connection,
+// a host at most. path may be an async function. on.open is called at each connection,
 // on.event(name, data) for each event; "end" as its answer ends the stream.
 export async function stream(path, on, signal) {
   let pause = 250;
@@ -115,7 +115,7 @@ export async function stream(path, on, signal) {
     signal.addEventListener("abort", stop);
     document.addEventListener("visibilitychange", stop);
     try {
-      const at = typeof path === "function" ? path() : path;
+      const at = typeof path === "function" ? await path() : path;
       const resp = await ask("GET", at, { accept: "text/event-stream", signal: inner.signal });
       pause = 250;
       let first = true;

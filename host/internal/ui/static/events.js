@@ -6,7 +6,8 @@ import { button, fill, h } from "./dom.js";
 import * as f from "./format.js";
 
 // WINDOW is how many events are in the page, PAGE how many one step goes.
-const WINDOW = 200, PAGE = 100;
+const WINDOW = 200;
+export const PAGE = 100;
 // FAR is how many pages are searched for the other end of a link.
 const FAR = 50;
 

@@ -3,7 +3,7 @@
 import { ApiError, get, post, put, reachable, seg, stream } from "./api.js";
 import { approvalCard, countdown, findings, questionCard } from "./decide.js";
 import { button, dialog, fill, h, later, memo, section } from "./dom.js";
-import { Events } from "./events.js";
+import { Events, PAGE } from "./events.js";
 import * as f from "./format.js";
 import { intentPanel } from "./intent.js";
 import { verify } from "./journals.js";
@@ -14,8 +14,9 @@ export async function mission(main, id, ctx) {
   const { signal, host } = ctx;
   if (!reachable(id)) throw new Error("A browser cannot name this mission in an address. Use: airlock mission show " + id);
   const task = "/tasks/" + seg(id);
-  let view = await get("/api/v1/missions/" + seg(id), { signal });
-  let status = await get(task + "/status", { signal });
+  const read = () => Promise.all([get("/api/v1/missions/" + seg(id), { signal }), get(task + "/status", { signal }), get("/api/v1/hitl", { signal })]);
+  const first = await read();
+  let [view, status] = first;
   document.title = f.titleOf(view) + " – Airlock";
 
   const at = (cls) => h("div", { class: cls || "" });
@@ -48,8 +49,8 @@ export async function mission(main, id, ctx) {
   let questions = [];
 
   // refresh reads what changes and shows it.
-  async function refresh() {
-    const [v, s, q] = await Promise.all([get("/api/v1/missions/" + seg(id), { signal }), get(task + "/status", { signal }), get("/api/v1/hitl", { signal })]);
+  const refresh = async () => took(await read());
+  function took([v, s, q]) {
     view = v;
     status = s;
     questions = q.questions.filter((x) => x.mission_id === id && x.source !== "approval");
@@ -245,17 +246,27 @@ export async function mission(main, id, ctx) {
 
   fill(journal, verify(id, ctx));
   host.keys({ s: askStop, u: () => { location.hash = "#/missions"; } });
-  show();
   events.head = status.head.sequence;
-  // The events behind the newest ones are read when somebody asks for them.
-  stream(() => `${task}/events?after=${Math.max(events.live ? events.last : 0, (events.head || 0) - 200, 0)}`, {
-    open: async () => { const s = await get(task + "/status", { signal }).catch(() => null); if (s) events.head = Math.max(events.head || 0, s.head.sequence); soon(); },
+  took(first);
+  host.changed.addEventListener("plugins", show, { signal });
+  // The newest events come with the stream; those before them are read when
+  // somebody asks for them, and so are those that a long absence has missed.
+  let again = false;
+  stream(async () => {
+    if (again) {
+      const s = await get(task + "/status", { signal });
+      events.head = Math.max(events.head, s.head.sequence);
+      soon();
+    }
+    again = true;
+    return `${task}/events?after=${Math.max(events.live ? events.last : 0, events.head - PAGE, 0)}`;
+  }, {
     event: (name, data) => {
       if (name === "error") return;
-      events.push(JSON.parse(data));
-      soon();
+      const ev = JSON.parse(data);
+      events.push(ev);
+      if (ev.sequence > status.head.sequence) soon(); // it changes what is shown
     },
     error: failed,
   }, signal);
-  await refresh();
 }

@@ -1,6 +1,6 @@
 // The list of missions: live ones all, ended ones page by page.
 
-import { get, stream } from "./api.js";
+import { ApiError, get, stream } from "./api.js";
 import { fill, h, later, VirtualList } from "./dom.js";
 import * as f from "./format.js";
 
@@ -59,6 +59,7 @@ export async function missions(main, { signal, host }) {
     const stamp = memory.tab === "ended" ? (m) => m.ended_at || m.created_at : (m) => m.created_at;
     items.sort((a, b) => (memory.tab === "live" ? needs(b) - needs(a) : 0) || (stamp(a) < stamp(b) ? 1 : stamp(a) > stamp(b) ? -1 : 0));
     list.set(items);
+    places = new Map(items.map((m, i) => [m.mission_id, i]));
     if (memory.tab === "ended" && cursor === null && !loading) older();
     note.hidden = items.length > 0;
     if (!items.length) {
@@ -68,6 +69,19 @@ export async function missions(main, { signal, host }) {
     }
   }
   const soon = later(60, show);
+
+  // quick shows a mission that has changed without a look at all the others, if
+  // it keeps its place in the list.
+  let places = new Map();
+  function quick(old, m) {
+    if (!old || f.ended(m) || needs(old) !== needs(m) || memory.text.trim()) return false;
+    if (memory.tab === "ended" || (memory.tab === "human" && !needs(m))) return true;
+    const at = places.get(m.mission_id);
+    if (at === undefined || list.items[at] !== old) return false;
+    list.items[at] = m;
+    list.soon();
+    return true;
+  }
 
   function take(m) {
     if (f.ended(m)) {
@@ -79,12 +93,17 @@ export async function missions(main, { signal, host }) {
     }
   }
 
-  // reload reads every live mission anew; the stream holds what changes meanwhile.
+  // reload reads every live mission anew; changed holds what changes meanwhile.
+  let changed = null;
+  let readings = 0;
   async function reload() {
+    const mine = ++readings;
     const fresh = new Map();
+    changed = new Map();
     let at = "";
     do {
       const page = await get("/api/v1/missions?live=true&limit=100" + (at ? "&cursor=" + encodeURIComponent(at) : ""), { signal });
+      if (mine !== readings) return; // the stream has begun anew
       for (const m of page.missions) if (!f.ended(m)) fresh.set(m.mission_id, m);
       at = page.next;
       if (!loaded) { // what is there is shown at once
@@ -94,6 +113,7 @@ export async function missions(main, { signal, host }) {
     } while (at && fresh.size < MOST);
     more = Boolean(at);
     for (const [id, m] of changed) { if (f.ended(m)) fresh.delete(id); else fresh.set(id, m); }
+    changed = null;
     live.clear();
     for (const [id, m] of fresh) live.set(id, m);
     loaded = true;
@@ -101,7 +121,19 @@ export async function missions(main, { signal, host }) {
     done.clear();
     show();
   }
-  let changed = new Map();
+  // begin reads until it has worked; while the host is away the stream begins
+  // again, and reads then.
+  async function begin() {
+    const mine = readings + 1;
+    try {
+      await reload();
+    } catch (err) {
+      if (signal.aborted || mine !== readings || !(err instanceof ApiError)) return;
+      note.hidden = false;
+      note.textContent = err.message + " Trying again…";
+      setTimeout(() => { if (!signal.aborted && mine === readings) begin(); }, 2000);
+    }
+  }
 
   // older reads the next page of ended missions.
   async function older() {
@@ -126,14 +158,15 @@ export async function missions(main, { signal, host }) {
   host.keys({ j: () => list.step(1), k: () => list.step(-1), ArrowDown: () => list.step(1), ArrowUp: () => list.step(-1), "/": () => field.focus() });
   show();
   stream("/api/v1/missions", {
-    open: () => { changed = new Map(); reload().catch(() => {}); },
+    open: () => { begin(); },
     event: (name, data) => {
       if (name !== "mission") return;
       const m = JSON.parse(data);
-      changed.set(m.mission_id, m);
+      changed?.set(m.mission_id, m);
+      const old = live.get(m.mission_id);
       take(m);
       if (needs(m) !== host.asked.has(m.mission_id)) host.refresh();
-      soon();
+      if (!quick(old, m)) soon();
     },
     error: (err) => { note.hidden = false; note.textContent = err.message; },
   }, signal);
