@@ -36,6 +36,7 @@ function route() {
   const ctx = { signal: view.signal, host };
   scrollTo(0, 0);
   fill(main);
+  main.focus({ preventScroll: true }); // what had the focus is gone
   document.title = TITLES[show] + " – Airlock";
   let key = "";
   try { key = decodeURIComponent(id || ""); } catch { /* an address that somebody mistyped */ }
@@ -153,8 +154,16 @@ function help() {
     h("p", {}, h("button", { type: "button", class: "primary", on: { click: () => done() } }, "Close"))]);
 }
 
+// A key that was a shortcut types nothing, wherever the focus has gone by then,
+// until it is let go.
+let used = "";
+document.addEventListener("keypress", (ev) => { if (ev.key === used) ev.preventDefault(); }, true);
+document.addEventListener("keyup", () => { used = ""; }, true);
+
 let chord = 0;
 document.addEventListener("keydown", (ev) => {
+  if (ev.repeat && ev.key === used) { ev.preventDefault(); return; }
+  used = "";
   if (ev.ctrlKey || ev.metaKey || ev.altKey || !host.me || document.querySelector("dialog[open]")) return;
   if (ev.target.closest("input, textarea, select, [contenteditable]")) {
     if (ev.key === "Escape") ev.target.blur();
@@ -164,12 +173,12 @@ document.addEventListener("keydown", (ev) => {
   if (chord && Date.now() - chord < 1200) {
     chord = 0;
     const to = { m: "missions", i: "inbox", h: "host", j: "journals" }[ev.key];
-    if (to) { location.hash = "#/" + to; ev.preventDefault(); return; }
+    if (to) { used = ev.key; location.hash = "#/" + to; ev.preventDefault(); return; }
   }
   if (ev.key === "g") { chord = Date.now(); return; }
-  if (ev.key === "?") { help(); ev.preventDefault(); return; }
+  if (ev.key === "?") { used = ev.key; help(); ev.preventDefault(); return; }
   const f = viewKeys[ev.key];
-  if (f) { ev.preventDefault(); f(); }
+  if (f) { if (ev.key.length === 1 && !"jk".includes(ev.key)) used = ev.key; ev.preventDefault(); f(); }
 });
 
 api.bus.addEventListener("signedout", (ev) => signInView(ev.detail));

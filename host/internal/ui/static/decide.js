@@ -8,7 +8,7 @@ import { editor } from "./intent.js";
 
 function left(at) {
   if (!at) return null;
-  return h("span", { class: "muted" }, "Unanswered, it is turned down in ", h("span", { data: { until: at }, text: f.age(new Date(), at) }));
+  return h("span", { class: "muted" }, " · Unanswered, it is turned down in ", h("span", { data: { until: at }, text: f.age(new Date(), at) }));
 }
 
 export const findings = (list) => list?.length > 0 && h("ul", { class: "findings" }, list.map((x) =>
@@ -26,7 +26,7 @@ export function approvalCard({ task, approval: a, intent, ctx, after, link }) {
     const e = editor({ intent, me: ctx.host.me.operator, objective: "", label: "Modify the intent and judge again", cancel: () => fill(slot),
       submit: (modified_intent) => answer("modify_intent", { modified_intent }) });
     fill(slot, e);
-    e.querySelector("textarea").focus();
+    e.querySelector("input").focus();
   };
   const stop = async () => {
     const yes = await dialog("Stop the agent?", (done) => [
@@ -38,10 +38,11 @@ export function approvalCard({ task, approval: a, intent, ctx, after, link }) {
     h("h3", {}, "May it run ", h("code", { text: a.tool_name }), "?"),
     h("p", { class: "reason" }, a.reason),
     h("p", {}, a.risk && [f.pill("risk " + a.risk, a.risk === "HIGH" ? "bad" : a.risk === "MEDIUM" ? "ask" : "calm"), " "],
-      h("span", { class: "muted" }, "asked ", f.when(a.since), " "), left(a.expires_at), link && [" · ", link]),
+      h("span", { class: "muted" }, "Asked ", f.when(a.since)), left(a.expires_at), link && [" · ", link]),
     h("h4", { text: "With exactly these arguments" }),
     a.tool_args === null ? h("p", { class: "muted", text: "They are not kept: a rule redacts them." }) : h("pre", { class: "args", tabindex: "0", text: f.pretty(a.tool_args) }),
-    findings(a.findings),
+    // One finding that says what the reason says already is named, not told again.
+    a.findings?.length === 1 && a.findings[0].reason === a.reason && a.findings[0].id ? h("p", { class: "muted" }, "By the rule ", h("code", { text: a.findings[0].id }), ".") : findings(a.findings),
     ctx.host.mayWrite() ? [said,
       h("div", { class: "actions" },
         button("Approve once", "primary", () => answer("approve_once"), { title: "This call, with these arguments, one time" }),
@@ -52,11 +53,11 @@ export function approvalCard({ task, approval: a, intent, ctx, after, link }) {
       slot] : h("p", { class: "muted", text: "Your role may only read." }));
 }
 
-const SOURCES = { ask: "asked by a process in the cell", runtime: "the agent waits for input" };
+const SOURCES = { ask: "Asked by a process in the cell", runtime: "Its agent waits for input since" };
 
 // questionCard is one question of an agent.
 export function questionCard({ question: q, ctx, after, link }) {
-  const field = h("input", { type: "text", "aria-label": "Answer", autocomplete: "off" });
+  const field = h("input", { type: "text", "aria-label": "Answer", placeholder: "Your answer", autocomplete: "off" });
   const send = async (text) => {
     await post(`/api/v1/hitl/${seg(q.hitl_id)}/respond`, { text });
     after();
@@ -66,8 +67,8 @@ export function questionCard({ question: q, ctx, after, link }) {
   return h("article", { class: "ask card", "aria-label": "Question", data: { errors: "", hitl: q.hitl_id } },
     h("h3", { class: "prompt", text: q.prompt }),
     q.context && h("pre", { class: "args", tabindex: "0", text: q.context }),
-    h("p", {}, h("span", { class: "muted" }, SOURCES[q.source] || "", " ", f.when(q.asked_at), " "),
-      q.expires_at && h("span", { class: "muted" }, "The question is closed in ", h("span", { data: { until: q.expires_at }, text: f.age(new Date(), q.expires_at) })), link && [" · ", link]),
+    h("p", {}, h("span", { class: "muted" }, SOURCES[q.source] || "", " ", f.when(q.asked_at)),
+      q.expires_at && h("span", { class: "muted" }, " · The question is closed in ", h("span", { data: { until: q.expires_at }, text: f.age(new Date(), q.expires_at) })), link && [" · ", link]),
     ctx.host.mayWrite() ? [
       q.options?.length > 0 && h("div", { class: "actions" }, q.options.map((o) => button(o, "", () => send(o)))),
       h("div", { class: "answer" }, field, go)] : h("p", { class: "muted", text: "Your role may only read." }));

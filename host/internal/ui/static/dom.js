@@ -71,6 +71,17 @@ export function button(label, cls, work, props) {
   return b;
 }
 
+// drop takes an element out of the page; a focus in it goes to the element that
+// comes next, else to the content, and not to nowhere.
+export function drop(el) {
+  const had = el.contains(document.activeElement);
+  const next = el.nextElementSibling || el.previousElementSibling;
+  el.remove();
+  if (!had) return;
+  if (next) next.setAttribute("tabindex", "-1");
+  (next || document.getElementById("main")).focus({ preventScroll: !next });
+}
+
 // say puts an error beside what caused it.
 export function say(near, err) {
   const box = near.closest("[data-errors]") || near.parentElement;

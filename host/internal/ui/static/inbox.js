@@ -2,7 +2,7 @@
 
 import { get, seg, stream } from "./api.js";
 import { approvalCard, countdown, questionCard } from "./decide.js";
-import { fill, h, later } from "./dom.js";
+import { drop, fill, h, later } from "./dom.js";
 
 // SHOWN is how many cards are in the page at a time; the next come as these go.
 const SHOWN = 50;
@@ -33,7 +33,7 @@ export async function inbox(main, ctx) {
   async function once() {
     const { questions } = await get("/api/v1/hitl", { signal });
     const wanted = new Set(questions.map((q) => q.hitl_id));
-    for (const [id, el] of cards) if (!wanted.has(id)) { el.remove(); cards.delete(id); }
+    for (const [id, el] of cards) if (!wanted.has(id)) { drop(el); cards.delete(id); }
     const missing = questions.filter((q) => !cards.has(q.hitl_id)).slice(0, Math.max(0, SHOWN - cards.size));
     const tasks = new Map();
     for (const q of missing) {

@@ -42,30 +42,71 @@ function fresh(intent, me, objective) {
   return { ...intent, id: "intent-" + crypto.randomUUID().slice(0, 8), requested_by: by };
 }
 
-// editor edits an envelope; submit is called with the new one.
+// asText is a constraint as it stands in a field, asValue what a field means: a
+// text stays a text, everything else is JSON.
+const asText = (v) => (typeof v === "string" ? v : JSON.stringify(v));
+function asValue(text, before) {
+  if (typeof before === "string") return text;
+  try { return JSON.parse(text); } catch { return text; }
+}
+
+// editor edits an envelope; submit is called with the new one. Goal and
+// constraints have fields; the whole of it is there as JSON, and either changes
+// the other.
 export function editor({ intent, me, objective, label, submit, cancel }) {
-  const area = h("textarea", { rows: 14, spellcheck: "false", class: "mono", "aria-label": "The whole intent envelope, as JSON", value: pretty(fresh(intent, me, objective)) });
-  const changes = h("div", {});
-  const read = () => {
-    try {
-      return JSON.parse(area.value);
-    } catch (err) {
-      throw new Error("This is not JSON yet: " + err.message);
-    }
+  let envelope = fresh(intent, me, objective);
+  let wrong = "";
+  const area = h("textarea", { rows: 14, spellcheck: "false", class: "mono", "aria-label": "The whole intent envelope, as JSON", value: pretty(envelope) });
+  const goal = h("input", { type: "text", "aria-label": "Goal", data: { field: "goal" } });
+  const constraints = h("div", {});
+  const name = h("input", { type: "text", class: "mono", "aria-label": "Name of another constraint", placeholder: "name, for example max_refund", spellcheck: "false" });
+  const value = h("input", { type: "text", class: "mono", "aria-label": "Its value", placeholder: "value, for example 500", spellcheck: "false" });
+  const changes = h("div", { "aria-live": "polite" });
+  const look = () => fill(changes, wrong ? h("p", { class: "muted", text: wrong }) : showDiff(intent, envelope));
+  const typed = () => { area.value = pretty(envelope); wrong = ""; look(); };
+  const field = (key) => {
+    const before = envelope.constraints[key];
+    const input = h("input", { type: "text", class: "mono", "aria-label": "Constraint " + key, data: { constraint: key }, value: asText(before), spellcheck: "false" });
+    input.addEventListener("input", () => { envelope.constraints[key] = asValue(input.value, before); typed(); });
+    return [h("dt", { class: "mono", text: key }), h("dd", {}, input)];
   };
-  const look = () => {
-    try {
-      fill(changes, showDiff(intent, read()));
-    } catch (err) {
-      fill(changes, h("p", { class: "muted", text: err.message }));
-    }
+  const draw = () => {
+    goal.value = typeof envelope.goal === "string" ? envelope.goal : "";
+    const all = envelope.constraints && typeof envelope.constraints === "object" ? Object.keys(envelope.constraints) : [];
+    fill(constraints, all.length > 0 && h("dl", { class: "facts" }, all.map(field)));
   };
-  area.addEventListener("input", look);
+  const more = button("Add", "", async () => {
+    const key = name.value.trim();
+    if (!key) throw new Error("A constraint needs a name: the one that a rule's binding compares with.");
+    envelope.constraints = { ...envelope.constraints, [key]: asValue(value.value) };
+    name.value = value.value = "";
+    draw();
+    typed();
+    name.focus();
+  });
+  goal.addEventListener("input", () => { envelope.goal = goal.value; typed(); });
+  area.addEventListener("input", () => {
+    try {
+      const got = JSON.parse(area.value);
+      if (got === null || typeof got !== "object" || Array.isArray(got)) throw new Error("it must be an object");
+      envelope = got;
+      wrong = "";
+      draw();
+    } catch (err) {
+      wrong = "This is not JSON yet: " + err.message;
+    }
+    look();
+  });
+  draw();
   look();
   return h("div", { class: "editor", data: { errors: "" } },
-    h("p", { class: "muted", text: "The envelope is replaced whole. Every verdict from before is void, and what waits is judged again under the new one." }),
-    h("div", { class: "split" }, h("div", {}, h("h4", { text: "New envelope" }), area), h("div", {}, h("h4", { text: "What changes" }), changes)),
-    h("div", { class: "actions" }, button(label, "primary", async () => submit(read())), h("button", { type: "button", on: { click: cancel } }, "Cancel")));
+    h("p", { class: "muted", text: "What the task is for, from now on. Every verdict from before is void, and what waits is judged again." }),
+    h("div", { class: "split" },
+      h("div", {}, h("h4", { text: "Goal" }), goal, h("h4", { text: "Constraints, which rules compare calls with" }), constraints,
+        h("div", { class: "answer", data: { errors: "" } }, name, value, more),
+        h("details", {}, h("summary", {}, "The whole envelope, as JSON"), area)),
+      h("div", {}, h("h4", { text: "What changes" }), changes)),
+    h("div", { class: "actions" }, button(label, "primary", async () => { if (wrong) throw new Error(wrong); await submit(envelope); }), h("button", { type: "button", on: { click: cancel } }, "Cancel")));
 }
 
 // intentPanel shows the intent in force, and lets an operator replace it.
@@ -77,13 +118,13 @@ export function intentPanel({ id, status, view, ctx, after }) {
       h("dl", { class: "facts" }, Object.entries(i.constraints || {}).map(([k, v]) => [h("dt", { class: "mono", text: k }), h("dd", { class: "mono", text: typeof v === "string" ? v : JSON.stringify(v) })])),
       Object.keys(i.authority || {}).length > 0 && h("p", { class: "muted" }, "Authority: ", Object.entries(i.authority).map(([k, v]) => `${k}: ${v ? "yes" : "no"}`).join(", ")),
       h("p", { class: "muted" }, `Asked for by ${i.requested_by?.type || "?"} ${i.requested_by?.id || ""}`, i.expires ? `, good until ${new Date(i.expires).toLocaleString()}` : "")]
-      : h("p", { class: "muted", text: "No intent is set: rules that compare with it follow their on_missing." }),
+      : h("p", { class: "muted", text: "No intent is set. Rules that compare calls with one do what their on_missing says." }),
     ctx.host.mayWrite() && !view.ended_at && h("button", { type: "button", on: { click: edit } }, i ? "Change the intent" : "Set an intent"));
   function edit() {
     const e = editor({ intent: i, me: ctx.host.me.operator, objective: status.objective, label: "Put it in force", cancel: show,
       submit: async (intent) => { await post(`/tasks/${seg(id)}/intent`, { intent }); say(box, null); show(); after(); } });
     fill(box, e);
-    e.querySelector("textarea").focus();
+    e.querySelector("input").focus();
   }
   show();
   return box;

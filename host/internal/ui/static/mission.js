@@ -2,12 +2,12 @@
 
 import { ApiError, get, post, put, reachable, seg, stream } from "./api.js";
 import { approvalCard, countdown, findings, questionCard } from "./decide.js";
-import { button, dialog, fill, h, later, memo, section } from "./dom.js";
+import { button, dialog, drop, fill, h, later, memo, section } from "./dom.js";
 import { Events, PAGE } from "./events.js";
 import * as f from "./format.js";
 import { intentPanel } from "./intent.js";
 import { verify } from "./journals.js";
-import { accessBody, receiptBody } from "./receipt.js";
+import { accessBody, credentials, receiptBody } from "./receipt.js";
 import { terminal } from "./terminal.js";
 
 export async function mission(main, id, ctx) {
@@ -126,10 +126,11 @@ export async function mission(main, id, ctx) {
     return out;
   }
 
-  const showHead = memo(head, ([m, s]) => [
+  const showHead = memo(head, ([m, s, lock]) => [
     h("div", { class: "titleline" }, f.statePill(m), h("h1", { text: f.titleOf(m, 120) })),
     h("p", { class: "muted" }, f.why(m) ? f.why(m) + " · " : "", h("span", { class: "mono", text: m.mission_id })),
     m.objective.trim().includes("\n") || m.objective.length > 120 ? h("details", {}, h("summary", {}, "Whole objective"), h("pre", { class: "args", text: m.objective })) : null,
+    lock && h("p", {}, "Credentials: ", f.pill(lock[1], lock[0])),
     h("div", { class: "actions", data: { errors: "" } }, buttons(m, s))]);
 
   const cards = new Map();
@@ -144,7 +145,7 @@ export async function mission(main, id, ctx) {
       cards.set(key, el);
       waiting.append(el);
     }
-    for (const [key, el] of cards) if (!wanted.has(key)) { el.remove(); cards.delete(key); }
+    for (const [key, el] of cards) if (!wanted.has(key)) { drop(el); cards.delete(key); }
     waitPanel.hidden = cards.size === 0;
   }
 
@@ -227,7 +228,7 @@ export async function mission(main, id, ctx) {
 
   function show() {
     if (signal.aborted) return;
-    showHead([view, status.state]);
+    showHead([view, status.state, !receipt && status.revocation.state !== "none" && credentials(status.revocation, null)]);
     showWaiting();
     stopPanel.hidden = !receipt;
     access.parentElement.hidden = Boolean(receipt); // the receipt says it
