@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,8 +24,17 @@ func TestDevShowsAGovernedClaudeMission(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(remove)
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "airlock"), "dev", "--agent", "claude", "--claude", claude,
-		"--once", "../../examples/missions/claude.json", "--json", "--timeout", "5m")
+	page, err := os.ReadFile("../../docs/claude-code.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The page's own line, but for where the programs and files are.
+	line := regexp.MustCompile(`(?m)^bin/airlock (dev .*--claude /usr/local/bin/claude .*)$`).FindStringSubmatch(string(page))
+	if line == nil {
+		t.Fatal("docs/claude-code.md does not say how to run it")
+	}
+	args := strings.Fields(strings.NewReplacer("/usr/local/bin/claude", claude, "examples/", "../../examples/").Replace(line[1]))
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "airlock"), append(args, "--json", "--timeout", "5m")...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "ANTHROPIC_") })
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -290,6 +290,7 @@ func (d *dev) greet() {
 	}
 	fmt.Fprintf(d.out, `Airlock is up. ^C ends it.
 
+  Control Room  %s/   (sign in with the token, or open the link of: airlock ui)
   REST          %s
   WebSockets    %s
   orchestrator  %s   (embedded; POST /api/v1/sessions/dev/dispatch)
@@ -300,8 +301,9 @@ In another terminal:
   export AIRLOCK_ADDR=%s AIRLOCK_TOKEN=%s
   %s
   airlock mission list
+  airlock ui
 
-`, d.addresses.REST, d.addresses.WS, d.orc.URL(), d.token, more, d.addresses.REST, d.token, example)
+`, d.addresses.REST, d.addresses.REST, d.addresses.WS, d.orc.URL(), d.token, more, d.addresses.REST, d.token, example)
 }
 
 // runOnce dispatches one mission and follows it to its end.

@@ -135,6 +135,7 @@ export class VirtualList {
 
   set(items) {
     this.items = items;
+    this.el.style.height = items.length * this.height() + "px"; // who scrolls to the end comes there
     this.soon();
   }
 
