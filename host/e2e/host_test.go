@@ -112,7 +112,8 @@ type rig struct {
 	done     chan struct{}
 	log      *lockedBuffer
 	api      *http.Client
-	patience int // how many deadlines it waits; 0 is one
+	patience int      // how many deadlines it waits; 0 is one
+	env      []string // of the host, beside this process's
 }
 
 // time is how long the rig waits for something.
@@ -284,7 +285,7 @@ func (r *rig) startAs(program string) {
 	cmd := exec.Command(program, "serve", "--config", r.conf, "--cell-agent", filepath.Join(bin, "airlock-cell"))
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Env = append(os.Environ(), "HOME="+r.dir)
+	cmd.Env = append(append(os.Environ(), "HOME="+r.dir), r.env...)
 	if err := cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -382,6 +383,7 @@ func (r *rig) clean() {
 func (r *rig) startQuietly() {
 	cmd := exec.Command(program, "serve", "--config", r.conf, "--cell-agent", filepath.Join(bin, "airlock-cell"))
 	cmd.Stdout, cmd.Stderr = r.log, r.log
+	cmd.Env = append(os.Environ(), r.env...)
 	if err := cmd.Start(); err != nil {
 		r.t.Error(err)
 		return

@@ -29,6 +29,7 @@ import (
 	"github.com/airlock-host/airlock/host/internal/cells"
 	"github.com/airlock-host/airlock/host/internal/engine"
 	"github.com/airlock-host/airlock/host/internal/executor"
+	"github.com/airlock-host/airlock/host/internal/failpoint"
 	"github.com/airlock-host/airlock/host/internal/heads"
 	"github.com/airlock-host/airlock/host/internal/manual"
 	"github.com/airlock-host/airlock/host/internal/mcp"
@@ -89,7 +90,9 @@ type host struct {
 	sealKey     []byte
 	sink        *heads.Sink // nil: there is no second place for heads
 	run         *runDir
-	trouble     []string // what status says of the start
+	trouble     []string         // what status says of the start
+	fail        failpoint.Hook   // nil, but in tests
+	clock       func() time.Time // nil, but in tests: time.Now
 	catalog     *plugins.Catalog
 	cells       *cells.Manager
 	dialer      *dialer
@@ -147,10 +150,18 @@ func (h *host) openStore() error {
 	}
 	h.workflowKey = key.Derive("airlock.workflow.v1")
 	h.sealKey = key.Derive("airlock.pending.v1")
-	if h.heads, err = heads.Open(heads.Options{File: head.File, Key: key, Log: h.log.Named("heads"), Also: h.openSink(head.URL)}); err != nil {
+	points, err := failpoint.New(os.Getenv(failpoint.File))
+	if err != nil {
 		return err
 	}
-	if h.store, err = store.Open(store.Options{Dir: h.cfg.DataDir, Log: h.log.Named("store"), Heads: h.heads}); err != nil {
+	if h.fail, h.clock = points.Hook(), points.Now(); h.fail != nil {
+		h.log.Warn("this host fails on purpose, for a test", "orders", os.Getenv(failpoint.File))
+	}
+	if h.heads, err = heads.Open(heads.Options{File: head.File, Key: key, Log: h.log.Named("heads"), Also: h.openSink(head.URL),
+		Now: h.clock, Hook: h.fail}); err != nil {
+		return err
+	}
+	if h.store, err = store.Open(store.Options{Dir: h.cfg.DataDir, Log: h.log.Named("store"), Heads: h.heads, Hook: h.fail}); err != nil {
 		return err
 	}
 	// Before anything in it is touched, plugins' sockets above all.
@@ -212,7 +223,8 @@ func (h *host) startEngine(ctx context.Context) error {
 	beside := filepath.Dir(h.cfg.Governance.Head.File)
 	h.engine = engine.New(engine.Options{Config: h.cfg, Rules: rules, SealKey: h.sealKey, WorkflowKey: h.workflowKey,
 		StopsDir: filepath.Join(beside, "stops"), SpoolDir: filepath.Join(beside, "spool"), Dialer: h.dialer, HostID: h.id, BootID: bootID(), Store: h.store,
-		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission, Committed: h.committed})
+		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission, Committed: h.committed,
+		Now: h.clock, Hook: h.fail})
 	if err := h.newMCP(); err != nil {
 		return err
 	}
@@ -369,7 +381,7 @@ func (h *host) newExecutor(l *listeners) error {
 	if err != nil {
 		return err
 	}
-	opt := executor.Options{Version: version.Version, ID: h.id, REST: rest, WS: ws, Token: h.opts.Handed.token(), Engine: linked{h.engine, &h.now.approve}, Outbox: h.store, Logger: h.log.Named("executor")}
+	opt := executor.Options{Version: version.Version, ID: h.id, REST: rest, WS: ws, Token: h.opts.Handed.token(), Now: h.clock, Engine: linked{h.engine, &h.now.approve}, Outbox: h.store, Logger: h.log.Named("executor")}
 	if o := h.cfg.Orchestrator; o != nil {
 		opt.Endpoint, opt.Name = o.Endpoint, executor.RegisteredName(o.Name, h.cfg.Name)
 		opt.Actor, opt.Sandbox = o.Actor, o.Sandbox

@@ -16,7 +16,7 @@ func (h *host) retain(life context.Context) {
 	}
 	// Often enough that nothing is kept much longer than asked for.
 	every := min(time.Hour, max(time.Second, r.Journals/10))
-	k := retention.New(retention.Options{Every: every, Store: h.store, Engine: h.engine, Sign: h.heads.Sign, Log: h.log.Named("retention"),
+	k := retention.New(retention.Options{Every: every, Store: h.store, Engine: h.engine, Sign: h.heads.Sign, Log: h.log.Named("retention"), Now: h.clock, Hook: h.fail,
 		Rules: retention.Rules{After: r.Journals, MaxSize: r.MaxSize, States: r.States, Dir: r.Archive}})
 	h.background.Go(func() { k.Run(life) })
 }

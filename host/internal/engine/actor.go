@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/failpoint"
 	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/mission"
@@ -223,6 +224,7 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 	a.eng.observe(a, facts, &next, &b)
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
+	a.eng.passes(failpoint.Before, facts)
 	switch err := a.eng.opts.Store.Commit(ctx, b); {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrInvalid):
 		return fmt.Errorf("journal of mission %q: %w", a.id, err) // trying again cannot help
@@ -241,12 +243,23 @@ func (a *actor) commitLocked(decide decision, extra func(next *mission.Mission, 
 	case err != nil:
 		return unavailable(err)
 	}
+	a.eng.passes(failpoint.After, facts)
 	a.took(next, head, facts, b.Mission != nil)
 	if told := a.eng.opts.Committed; told != nil && len(facts) > 0 {
 		told(&next, facts, b.Events[len(b.Events)-1].Timestamp)
 	}
 	a.publish()
 	return nil
+}
+
+// passes is the engine's failpoints: one nil check when nobody uses them.
+func (e *Engine) passes(at func(journal.Kind) failpoint.Point, facts []mission.Fact) {
+	if e.opts.Hook == nil {
+		return
+	}
+	for _, f := range facts {
+		_ = e.opts.Hook.At(at(f.Kind()))
+	}
 }
 
 // chain puts facts into a batch: their events, what the orchestrator is told,

@@ -21,6 +21,7 @@ import (
 	"github.com/airlock-host/airlock/host/internal/engine"
 	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/governance/gate"
+	"github.com/airlock-host/airlock/host/internal/failpoint"
 	"github.com/airlock-host/airlock/host/internal/heads"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/store"
@@ -125,7 +126,7 @@ func crashChild(dir, text string) error {
 	if !c.l.Last && early {
 		time.AfterFunc(c.l.After, die) // before anything is opened: it may die in its start
 	}
-	signed, err := heads.Open(heads.Options{File: head.File, Key: key, Interval: 5 * time.Millisecond, Hook: func(p heads.Point) { c.hit(string(p)) }})
+	signed, err := heads.Open(heads.Options{File: head.File, Key: key, Interval: 5 * time.Millisecond, Hook: func(p heads.Point) error { c.hit(string(p)); return nil }})
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,8 @@ func crashChild(dir, text string) error {
 		return err
 	}
 	c.eng = engine.New(engine.Options{Config: cfg, HostID: "crash", BootID: "boot", Store: c.st, Plugins: w, Cells: mgr, Rules: rules,
-		StopsDir: filepath.Join(dir, "heads", "stops"), SpoolDir: filepath.Join(dir, "heads", "spool"), SealKey: key.Derive("crash"), Log: hclog.New(&hclog.LoggerOptions{Output: os.Stderr, Level: hclog.Warn})})
+		StopsDir: filepath.Join(dir, "heads", "stops"), SpoolDir: filepath.Join(dir, "heads", "spool"), SealKey: key.Derive("crash"), Log: hclog.New(&hclog.LoggerOptions{Output: os.Stderr, Level: hclog.Warn}),
+		Hook: func(p failpoint.Point) error { c.hit(string(p)); return nil }})
 	if err := c.eng.Start(context.Background()); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/airlock-host/airlock/config"
 	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/failpoint"
 	"github.com/airlock-host/airlock/host/internal/governance"
 	"github.com/airlock-host/airlock/host/internal/governance/gate"
 	"github.com/airlock-host/airlock/host/internal/mission"
@@ -60,6 +61,9 @@ type Options struct {
 	// Committed is told of every fact that has become durable, with the mission as
 	// it is after them; it must not block. nil: nobody.
 	Committed func(m *mission.Mission, facts []mission.Fact, at time.Time)
+	// Hook is called at the points engine.* of the table of failpoints; nil: none.
+	// Its error is ignored: what can fail here is the store.
+	Hook failpoint.Hook
 }
 
 // Engine runs missions. Make it with New, then call Start once.
@@ -67,6 +71,7 @@ type Engine struct {
 	opts  Options
 	log   hclog.Logger
 	now   func() time.Time
+	born  time.Time
 	fleet atomic.Pointer[fleet]         // the agents
 	conf  atomic.Pointer[config.Config] // in force; opts.Config is what the host started with
 
@@ -101,7 +106,7 @@ func New(opts Options) *Engine {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	e := &Engine{opts: opts, log: opts.Log, now: opts.Now,
+	e := &Engine{opts: opts, log: opts.Log, now: opts.Now, born: time.Now(),
 		missions: map[string]*actor{}, bySess: map[string]*actor{}, capCh: make(chan struct{}), warmTaken: make(chan struct{}, 1)}
 	e.gateRules.Store(opts.Rules)
 	e.noAgent = newAgent(config.Agent{Runtime: "harness", Invalid: "a harness task has no agent block"})
@@ -117,6 +122,9 @@ func New(opts Options) *Engine {
 	e.configure(opts.Config)
 	return e
 }
+
+// uptime is a clock that cannot be set; never 0.
+func (e *Engine) uptime() time.Duration { return time.Since(e.born) + 1 }
 
 // Start takes up the missions and cells of the host's earlier life. It returns
 // when every one of them is in somebody's hands, not when all have resumed.

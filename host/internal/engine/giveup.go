@@ -22,7 +22,7 @@ const (
 // givenUp is a session with which its runtime cannot go on.
 type givenUp struct {
 	why    atomic.Pointer[string] // nil: it has not been given up
-	at     atomic.Int64           // Unix nanoseconds
+	at     atomic.Int64           // on the clock that cannot be set
 	ending atomic.Bool            // it is being killed
 }
 
@@ -33,7 +33,7 @@ func (s *liveSession) giveUp(why string) {
 		why = "the runtime cannot go on with the session, and says no reason"
 	}
 	if s.given.why.CompareAndSwap(nil, &why) {
-		s.given.at.Store(s.eng.now().UnixNano())
+		s.given.at.Store(int64(s.eng.uptime()))
 	}
 }
 
@@ -41,7 +41,7 @@ func (s *liveSession) giveUp(why string) {
 // ended: whatever it does, nobody can follow or govern it any more.
 func (s *liveSession) endGivenUp(conn *cell.Conn) {
 	at := s.given.at.Load()
-	if at == 0 || s.eng.now().UnixNano()-at < int64(giveUpWait) || s.a.state().Paused || !s.given.ending.CompareAndSwap(false, true) {
+	if at == 0 || s.eng.uptime()-time.Duration(at) < giveUpWait || s.a.state().Paused || !s.given.ending.CompareAndSwap(false, true) {
 		return
 	}
 	s.eng.goRun(func(ctx context.Context) {

@@ -34,9 +34,13 @@ type liveSession struct {
 	log  *session.Log
 	conn atomic.Pointer[cell.Conn]
 	rt   *runtimeLink
-	// touched is when the session last gave a sign of life, in Unix nanoseconds.
+	// touched is when the session last gave a sign of life, on the engine's clock
+	// that cannot be set.
 	touched atomic.Int64
-	given   givenUp
+	// ran is how long the mission had run when checkTime first looked, by the wall
+	// clock, and when that was by the clock that cannot be set; of checkTime.
+	ran, ranAt time.Duration
+	given      givenUp
 	// jobs are the commands that run in the cell beside the session, by their
 	// session's id: chan *cellv1.Exited.
 	jobs sync.Map
@@ -83,7 +87,16 @@ func (e *Engine) attach(a *actor, c *cells.Cell, plan *pluginv1.LaunchPlan) (*li
 // past says that the session is over: nothing of it can run any more.
 func (s *liveSession) past() bool { return s.conn.Load() == nil }
 
-func (s *liveSession) touch() { s.touched.Store(s.eng.now().UnixNano()) }
+func (s *liveSession) touch() { s.touched.Store(int64(s.eng.uptime())) }
+
+// running is for how long the mission has run. What the journal knows of it is
+// wall time; from the first look on a clock that is set changes nothing.
+func (s *liveSession) running(m *mission.Mission) time.Duration {
+	if s.ranAt == 0 {
+		s.ran, s.ranAt = s.eng.now().Sub(*m.StartedAt), s.eng.uptime()
+	}
+	return s.ran + s.eng.uptime() - s.ranAt - m.Parked
+}
 
 // follow serves a live session until the mission has ended, the stop latch is
 // set, or the engine closes.
@@ -319,15 +332,14 @@ func (s *liveSession) lost(ctx context.Context, why, reason string) {
 // checkTime looks after the time limits: questions, wall and idle.
 func (s *liveSession) checkTime(conn *cell.Conn) {
 	s.eng.expireQuestions(s.a, conn)
-	now := s.eng.now()
 	m := s.a.state()
 	if m.Paused || len(m.Questions) > 0 {
 		s.touch() // waiting for a human is not idling
 	}
 	switch { // a stop that cannot be written yet holds all the same: the ladder writes it
-	case s.spec.Wall > 0 && m.StartedAt != nil && now.Sub(*m.StartedAt)-m.Parked > s.spec.Wall:
+	case s.spec.Wall > 0 && m.StartedAt != nil && s.running(m) > s.spec.Wall:
 		_ = s.eng.stopWith(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("it ran longer than budget.wall = %s", s.spec.Wall), Fail: "timeout"})
-	case s.spec.Idle > 0 && now.UnixNano()-s.touched.Load() > int64(s.spec.Idle):
+	case s.spec.Idle > 0 && s.eng.uptime()-time.Duration(s.touched.Load()) > s.spec.Idle:
 		_ = s.eng.stopWith(s.a, mission.Stop{Actor: "airlock", By: "system", Reason: fmt.Sprintf("no output, call or checkpoint for budget.idle = %s", s.spec.Idle), Fail: "idle"})
 	}
 }

@@ -28,13 +28,14 @@ func crashChild(dir string, at Point) {
 		panic(err)
 	}
 	met := 0
-	l, err := Open(Options{File: file1(dir), Key: key, Hook: func(p Point) {
+	l, err := Open(Options{File: file1(dir), Key: key, Hook: func(p Point) error {
 		if p == at {
 			if met++; met == 3 {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
 			}
 		}
+		return nil
 	}})
 	if err != nil {
 		panic(err)

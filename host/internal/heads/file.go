@@ -43,7 +43,7 @@ func openFile(opts Options, whole, size int64) (*file, error) {
 
 // append makes whole records durable or, on an error, leaves none of them.
 func (f *file) append(text []byte) error {
-	f.opts.Hook(BeforeAppend)
+	_ = f.opts.Hook.At(BeforeAppend)
 	if err := f.mend(); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (f *file) append(text []byte) error {
 	if _, err := f.f.Write(text); err != nil {
 		return err
 	}
-	f.opts.Hook(BeforeSync)
+	_ = f.opts.Hook.At(BeforeSync)
 	if err := unix.Fdatasync(int(f.f.Fd())); err != nil {
 		// What the kernel did with the pages is not known: write them anew, into
 		// a new file, rather than sync again and hope.
@@ -59,7 +59,7 @@ func (f *file) append(text []byte) error {
 	}
 	f.torn = false
 	f.size += int64(len(text))
-	f.opts.Hook(AfterSync)
+	_ = f.opts.Hook.At(AfterSync)
 	return nil
 }
 
@@ -89,18 +89,18 @@ func (f *file) grown() bool { return f.size > f.base+max(f.base, slack) }
 // compact appends to the file of ended tasks, then replaces the file. A crash
 // in between leaves heads in both, which is harmless.
 func (f *file) compact(ended, live []byte) error {
-	f.opts.Hook(BeforeCompact)
+	_ = f.opts.Hook.At(BeforeCompact)
 	if len(ended) > 0 {
 		if err := appendSynced(endedFile(f.opts.File), ended); err != nil {
 			return err
 		}
 	}
-	f.opts.Hook(AfterArchive)
+	_ = f.opts.Hook.At(AfterArchive)
 	if err := f.replace(live); err != nil {
 		return err
 	}
 	f.base = f.size
-	f.opts.Hook(AfterCompact)
+	_ = f.opts.Hook.At(AfterCompact)
 	return nil
 }
 

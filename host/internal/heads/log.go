@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/airlock-host/airlock/host/internal/failpoint"
 	"github.com/airlock-host/airlock/host/internal/filelock"
 	"github.com/airlock-host/airlock/host/internal/heads/record"
 	"github.com/airlock-host/airlock/host/internal/journal"
@@ -31,26 +32,26 @@ type Options struct {
 	// before, signed anew; it must not wait. nil: nobody.
 	Also func(lines []byte)
 	// Hook is called at the named points of a crash test; nil: none.
-	Hook func(Point)
+	// Its error is ignored.
+	Hook failpoint.Hook
 }
 
-// Point names a place where crash tests stop the process.
-type Point string
+// Point names a place where crash tests stop the process, in the table of
+// failpoints.
+type Point = failpoint.Point
 
-// The points.
+// The points of the file; the table says what has happened at each.
 const (
-	BeforeAppend  Point = "heads.before_append"
-	BeforeSync    Point = "heads.before_sync"
-	AfterSync     Point = "heads.after_sync"
-	BeforeCompact Point = "heads.before_compact"
-	AfterArchive  Point = "heads.after_archive"
-	AfterCompact  Point = "heads.after_compact"
+	BeforeAppend  = failpoint.HeadsBeforeAppend
+	BeforeSync    = failpoint.HeadsBeforeSync
+	AfterSync     = failpoint.HeadsAfterSync
+	BeforeCompact = failpoint.HeadsBeforeCompact
+	AfterArchive  = failpoint.HeadsAfterArchive
+	AfterCompact  = failpoint.HeadsAfterCompact
 )
 
-// Points lists every point.
-func Points() []Point {
-	return []Point{BeforeAppend, BeforeSync, AfterSync, BeforeCompact, AfterArchive, AfterCompact}
-}
+// Points lists every point of the file.
+func Points() []Point { return failpoint.Of("heads") }
 
 // Log appends signed heads to the file and answers what is trusted. Heads of
 // ended tasks move to FILE.ended when the file is compacted, so that memory
@@ -91,9 +92,6 @@ func Open(opts Options) (_ *Log, err error) {
 	}
 	if opts.Log == nil {
 		opts.Log = hclog.NewNullLogger()
-	}
-	if opts.Hook == nil {
-		opts.Hook = func(Point) {}
 	}
 	if len(opts.Key.private) == 0 {
 		return nil, errors.New("open heads: no signing key")

@@ -1,5 +1,7 @@
 package journal
 
+import "slices"
+
 // Kind is what an event says (rulings 25: a closed table).
 type Kind string
 
@@ -39,19 +41,18 @@ const (
 	Repaired          Kind = "repaired"
 )
 
-// Known says whether the kind is in the table.
-func (k Kind) Known() bool {
-	switch k {
-	case TaskOpened, Starting, Assigned, Started, Progress, Question, Answered,
+// Kinds lists the table.
+func Kinds() []Kind {
+	return []Kind{TaskOpened, Starting, Assigned, Started, Progress, Question, Answered,
 		Proposed, Decision, Approval, Executed, Completed, Failed,
 		CancelRequested, Paused, Resumed, ReplanRequested, IntentChanged, Stop,
 		StopAcknowledged, Granted, RevocationStarted, RevocationResult,
 		RulesChanged, Suspended, Reconnected, Restarted, Resolved, Ended, Gap,
-		HeadPublished, Repaired:
-		return true
-	}
-	return false
+		HeadPublished, Repaired}
 }
+
+// Known says whether the kind is in the table.
+func (k Kind) Known() bool { return slices.Contains(Kinds(), k) }
 
 // SignAtOnce says whether the head that ends in such an event is signed at
 // once and not only with the next second's heads (governance, head checkpoint

@@ -44,7 +44,7 @@ func (k *Keeper) bundle(ctx context.Context, row *store.MissionRow) (b bundled, 
 	b.file = filepath.Join(dir, hex.EncodeToString(id[:16])+"-"+b.head.Digest.String()[:16]+Extension)
 	tmp := b.file + ".part" // one pass at a time: nobody else writes it
 	if err = k.write(ctx, tmp, &b); err == nil {
-		err = k.o.Hook(PointWritten)
+		err = k.o.Hook.At(PointWritten)
 	}
 	if err == nil {
 		err = check(tmp, b.head, b.key)
@@ -60,7 +60,7 @@ func (k *Keeper) bundle(ctx context.Context, row *store.MissionRow) (b bundled, 
 			return b, err
 		}
 	}
-	return b, k.o.Hook(PointNamed)
+	return b, k.o.Hook.At(PointNamed)
 }
 
 func (k *Keeper) write(ctx context.Context, path string, b *bundled) error {

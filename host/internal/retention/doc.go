@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/airlock-host/airlock/host/internal/failpoint"
 	"github.com/airlock-host/airlock/host/internal/heads/record"
 	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/store"
@@ -51,25 +52,24 @@ type Options struct {
 	Every time.Duration
 	// Hook is called at the named points of a crash test; nil: none. Its error
 	// fails the step there.
-	Hook func(Point) error
+	Hook failpoint.Hook
 }
 
-// Point names a place where crash tests stop the process.
-type Point string
+// Point names a place where crash tests stop the process, in the table of
+// failpoints.
+type Point = failpoint.Point
 
-// The points, in the order in which a mission passes them.
+// The points of retention; the table says what has happened at each.
 const (
-	PointWritten   Point = "retention.written"   // the bundle is synced under another name
-	PointNamed     Point = "retention.named"     // it was verified and has its name
-	PointRetired   Point = "retention.retired"   // the mission is gone from the list, its events are not
-	PointDiscarded Point = "retention.discarded" // output and files are removed
-	PointSwept     Point = "retention.swept"     // events are removed
+	PointWritten   = failpoint.RetentionWritten
+	PointNamed     = failpoint.RetentionNamed
+	PointRetired   = failpoint.RetentionRetired
+	PointDiscarded = failpoint.RetentionDiscarded
+	PointSwept     = failpoint.RetentionSwept
 )
 
-// Points lists every point.
-func Points() []Point {
-	return []Point{PointWritten, PointNamed, PointRetired, PointDiscarded, PointSwept}
-}
+// Points lists every point of retention.
+func Points() []Point { return failpoint.Of("retention") }
 
 // Keeper archives and removes.
 type Keeper struct{ o Options }
@@ -81,9 +81,6 @@ func New(o Options) *Keeper {
 	}
 	if o.Every == 0 {
 		o.Every = time.Hour
-	}
-	if o.Hook == nil {
-		o.Hook = func(Point) error { return nil }
 	}
 	return &Keeper{o}
 }

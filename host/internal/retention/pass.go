@@ -111,7 +111,7 @@ func (k *Keeper) archive(ctx context.Context, row *store.MissionRow) (bool, erro
 		return false, err
 	}
 	k.o.Log.Info("mission was archived and is removed", "mission", row.MissionID, "state", row.State, "bundle", b.file)
-	return true, k.o.Hook(PointRetired)
+	return true, k.o.Hook.At(PointRetired)
 }
 
 // sweep removes what is left of missions that are gone.
@@ -130,13 +130,13 @@ func (k *Keeper) sweep(ctx context.Context) error {
 				return fmt.Errorf("remove output and files of mission %q: %w", r.TaskID, err)
 			}
 		}
-		if err := k.o.Hook(PointDiscarded); err != nil {
+		if err := k.o.Hook.At(PointDiscarded); err != nil {
 			return err
 		}
 		if err := k.o.Store.Sweep(ctx, gone); err != nil {
 			return err
 		}
-		if err := k.o.Hook(PointSwept); err != nil {
+		if err := k.o.Hook.At(PointSwept); err != nil {
 			return err
 		}
 	}

@@ -1,39 +1,28 @@
 package store
 
-// Point names a place at which crash tests stop the process or make the
-// operation fail.
-type Point string
+import "github.com/airlock-host/airlock/host/internal/failpoint"
 
-// The points, in the order in which a batch passes them.
-const (
-	PointBlobWritten      Point = "store.blob_written"      // a payload file is synced, not yet named
-	PointBlobNamed        Point = "store.blob_named"        // it has its name
-	PointQueued           Point = "store.queued"            // the writer has taken the batch
-	PointBegun            Point = "store.begun"             // the transaction is open
-	PointApplied          Point = "store.applied"           // everything is written, nothing is committed
-	PointCommitted        Point = "store.committed"         // durable, nobody knows
-	PointPublished        Point = "store.published"         // heads and followers were told, callers were not
-	PointAnswered         Point = "store.answered"          // callers were told
-	PointBeforeCheckpoint Point = "store.before_checkpoint" // the log is about to be copied into the file
-	PointAfterCheckpoint  Point = "store.after_checkpoint"
+// Point and Hook are those of the table of failpoints.
+type (
+	Point = failpoint.Point
+	Hook  = failpoint.Hook
 )
 
-// Points lists every point, so that a crash test can go through all of them.
-func Points() []Point {
-	return []Point{
-		PointBlobWritten, PointBlobNamed, PointQueued, PointBegun, PointApplied, PointCommitted,
-		PointPublished, PointAnswered, PointBeforeCheckpoint, PointAfterCheckpoint,
-	}
-}
+// The store's points; the table says what has happened at each.
+const (
+	PointBlobWritten      = failpoint.StoreBlobWritten
+	PointBlobNamed        = failpoint.StoreBlobNamed
+	PointQueued           = failpoint.StoreQueued
+	PointBegun            = failpoint.StoreBegun
+	PointApplied          = failpoint.StoreApplied
+	PointCommitted        = failpoint.StoreCommitted
+	PointPublished        = failpoint.StorePublished
+	PointAnswered         = failpoint.StoreAnswered
+	PointBeforeCheckpoint = failpoint.StoreBeforeCheckpoint
+	PointAfterCheckpoint  = failpoint.StoreAfterCheckpoint
+)
 
-// Hook is called at every point. An error makes the operation there fail with
-// it, as if the disk had. It may be called by several goroutines.
-type Hook func(Point) error
+// Points lists every point of the store.
+func Points() []Point { return failpoint.Of("store") }
 
-// at calls the hook; one nil check when there is none.
-func (s *Store) at(p Point) error {
-	if s.opts.Hook == nil {
-		return nil
-	}
-	return s.opts.Hook(p)
-}
+func (s *Store) at(p Point) error { return s.opts.Hook.At(p) }

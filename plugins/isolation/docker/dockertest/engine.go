@@ -178,6 +178,16 @@ func (e *Engine) Down() error {
 	}
 }
 
+// Revive starts the engine again if it has ended.
+func (e *Engine) Revive() error {
+	select {
+	case <-e.done:
+		return e.Up()
+	default:
+		return nil
+	}
+}
+
 // Hang makes the engine stand still, until Continue.
 func (e *Engine) Hang() { _ = e.cmd.Process.Signal(syscall.SIGSTOP) }
 
