@@ -91,7 +91,7 @@ FAULT_JSON ?= dist/fault.json
 .PHONY: fault
 fault: build test-deps ## every test that docs/proof.md names for a fault, SCHEDULES random schedules of kills (default 20), JSON in FAULT_JSON
 	@mkdir -p $(dir $(FAULT_JSON))
-	AIRLOCK_REQUIRE=qemu,docker,host AIRLOCK_BIN=$(CURDIR)/bin AIRLOCK_SCHEDULES=$(SCHEDULES) AIRLOCK_MINIMISE=1 \
+	AIRLOCK_REQUIRE=qemu,docker,host AIRLOCK_BIN=$(CURDIR)/bin AIRLOCK_SCHEDULES=$(SCHEDULES) AIRLOCK_DRIVER_SCHEDULES=$$((($(SCHEDULES) + 9) / 10)) AIRLOCK_POINTS=1000 AIRLOCK_MINIMISE=1 \
 		go test -json -timeout 6h -run "^($$(grep -oE '`Test[A-Za-z0-9_]+`' docs/proof.md | tr -d '`' | sort -u | paste -sd'|')|TestAScheduleOfKills)$$" \
 		./config/... ./host/... ./sdk/... ./plugins/... >$(FAULT_JSON) || { grep '"Action":"fail"' $(FAULT_JSON); exit 1; }
 	@grep -c '"Action":"pass".*"Test"' $(FAULT_JSON) | sed 's/$$/ tests passed/'

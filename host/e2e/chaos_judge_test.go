@@ -48,6 +48,9 @@ func (c *chaos) ids() []string {
 func (c *chaos) judge() {
 	c.t.Helper()
 	for _, e := range c.missions {
+		if !e.taken && c.call("GET", "/api/v1/missions/"+e.id, nil, nil) == http.StatusNotFound {
+			continue // nobody was told that it is taken
+		}
 		c.judgeEffects(e, c.outcome(e))
 		ends := 0
 		for _, kind := range c.journal(e.id) {
@@ -70,6 +73,9 @@ func (c *chaos) judge() {
 		}
 	}
 	for _, id := range c.ids() {
+		if len(c.seen[id]) == 0 && c.call("GET", "/tasks/"+id+"/status", nil, nil) == http.StatusNotFound {
+			continue // it was never taken
+		}
 		var verdict struct {
 			Valid bool `json:"valid"`
 		}
@@ -118,7 +124,7 @@ func (c *chaos) judgeEffects(e expectation, m orchestrator.Mission) {
 	case excused:
 	case m.State != want || m.ExitCode == nil || *m.ExitCode != e.code:
 		c.t.Errorf("%s: state %s, exit code %v, error %q; want %s with %d", e.id, m.State, m.ExitCode, m.Error, want, e.code)
-	case a != 1 || b != 1:
+	case !e.quiet && (a != 1 || b != 1):
 		c.t.Errorf("%s: %s, and its side effects happened %d and %d times", e.id, m.State, a, b)
 	}
 }

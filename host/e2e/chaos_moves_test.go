@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -51,7 +52,9 @@ func (c *chaos) step(move string) {
 	case "stop-host":
 		c.restart(syscall.SIGTERM)
 	case "kill-at":
-		c.killAt(failpoint.Point(arg), func() { c.dispatchOnce("") })
+		body := c.next("", 0)
+		c.killAt(failpoint.Point(arg), func() { c.try(body) })
+		c.taken(body)
 	case "kill-driver":
 		kill(c.pluginPids("host-supervisor"), syscall.SIGKILL)
 	case "kill-runtime":
@@ -103,6 +106,12 @@ func (c *chaos) step(move string) {
 func (c *chaos) mission(place string, code int) {
 	c.t.Helper()
 	body := c.next(place, code)
+	c.taken(body)
+}
+
+// taken dispatches a mission until the host has it.
+func (c *chaos) taken(body map[string]any) {
+	c.t.Helper()
 	c.until("the dispatch is taken", func() bool { return c.try(body) == http.StatusAccepted })
 }
 
@@ -123,15 +132,10 @@ func (c *chaos) next(place string, code int) map[string]any {
 
 func (c *chaos) try(body map[string]any) int {
 	code, _ := c.tryDispatch(body)
+	if e := c.expect(body["mission_id"].(string)); e != nil && code == http.StatusAccepted {
+		e.taken = true
+	}
 	return code
-}
-
-// dispatchOnce dispatches a mission to a host that may refuse it or end over it,
-// and gives what makes sure that it was taken in the end.
-func (c *chaos) dispatchOnce(place string) (again func()) {
-	body := c.next(place, 0)
-	c.try(body)
-	return func() { c.until("the dispatch is taken", func() bool { return c.try(body) == http.StatusAccepted }) }
 }
 
 func (c *chaos) expose(place string) {
@@ -177,24 +181,24 @@ func (c *chaos) dead() bool {
 	}
 }
 
-// killAt has the host kill itself at a point that do leads it by.
+// killAt has the host kill itself at a point that do leads it by; do is called
+// until it has.
 func (c *chaos) killAt(p failpoint.Point, do func()) {
 	c.t.Helper()
 	c.remember()
 	_ = os.Remove(c.ordersFile() + ".met")
 	c.order(string(p) + " kill")
-	n := len(c.missions)
-	do()
-	c.until(fmt.Sprintf("the host comes by %s", p), c.dead)
+	c.until(fmt.Sprintf("the host comes by %s", p), func() bool {
+		if !c.dead() {
+			do()
+		}
+		return c.dead()
+	})
 	if !c.met(p) {
 		c.t.Errorf("the host has ended, but not at %s", p)
 	}
 	c.order()
 	c.start()
-	for _, e := range c.missions[n:] { // what was not taken is dispatched again
-		body := map[string]any{"mission_id": e.id, "objective": fmt.Sprintf(effects, e.id, e.code), "completion": "x"}
-		c.until("the dispatch is taken", func() bool { return c.try(body) == http.StatusAccepted })
-	}
 }
 
 // failAt has the store fail at a point, as a disk does that cannot sync: nothing
@@ -202,13 +206,23 @@ func (c *chaos) killAt(p failpoint.Point, do func()) {
 func (c *chaos) failAt(p failpoint.Point) {
 	c.t.Helper()
 	c.order(string(p) + " fail")
-	again := c.dispatchOnce("")
-	c.until("the host is not ready", func() bool { return c.call("GET", "/readyz", nil, nil) == http.StatusServiceUnavailable })
+	body := c.next("", 0)
+	c.until("the store is poisoned", func() bool {
+		c.try(body)
+		return strings.Contains(c.trouble(), "I/O error")
+	})
 	c.remember()
 	c.order()
 	c.end(syscall.SIGKILL)
 	c.start()
-	again()
+	c.taken(body)
+}
+
+// trouble is what the host says of why it is not ready.
+func (c *chaos) trouble() string {
+	var all json.RawMessage
+	c.call("GET", "/readyz", nil, &all)
+	return string(all)
 }
 
 // fullDisk fills the disk that the data directory is on, for as long as it takes
@@ -231,15 +245,14 @@ func (c *chaos) fullDisk() {
 		}
 	}
 	fill()
-	var again func()
+	var body map[string]any
 	c.until("a mission is refused", func() bool {
 		fill() // what was given back meanwhile
-		body := c.next("", 0)
-		again = func() { c.until("the dispatch is taken", func() bool { return c.try(body) == http.StatusAccepted }) }
-		return c.try(body) != http.StatusAccepted
+		body = c.next("", 0)
+		return c.try(body) != http.StatusAccepted && strings.Contains(c.trouble(), "no space left")
 	})
 	if err := errors.Join(filler.Close(), os.Remove(filler.Name())); err != nil {
 		c.t.Fatal(err)
 	}
-	again()
+	c.taken(body)
 }

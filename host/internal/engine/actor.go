@@ -27,6 +27,7 @@ const commitTimeout = 30 * time.Second
 // actor is one mission that lives.
 type actor struct {
 	eng   *Engine
+	began atomic.Int64 // when it was started, on the engine's clock that cannot be set; 0: not known
 	agent *agent
 	id    string
 
@@ -300,6 +301,9 @@ func (a *actor) chain(facts []mission.Fact, extra func(*mission.Mission, *store.
 // took makes the state after a commit the actor's; rowed says that its row was
 // written too.
 func (a *actor) took(next mission.Mission, head journal.Head, facts []mission.Fact, rowed bool) {
+	if a.m.StartedAt == nil && next.StartedAt != nil {
+		a.began.Store(int64(a.eng.uptime()))
+	}
 	a.m, a.head = next, head
 	if a.behind += len(facts); rowed {
 		a.behind = 0

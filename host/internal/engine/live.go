@@ -37,10 +37,7 @@ type liveSession struct {
 	// touched is when the session last gave a sign of life, on the engine's clock
 	// that cannot be set.
 	touched atomic.Int64
-	// ran is how long the mission had run when checkTime first looked, by the wall
-	// clock, and when that was by the clock that cannot be set; of checkTime.
-	ran, ranAt time.Duration
-	given      givenUp
+	given   givenUp
 	// jobs are the commands that run in the cell beside the session, by their
 	// session's id: chan *cellv1.Exited.
 	jobs sync.Map
@@ -89,13 +86,13 @@ func (s *liveSession) past() bool { return s.conn.Load() == nil }
 
 func (s *liveSession) touch() { s.touched.Store(int64(s.eng.uptime())) }
 
-// running is for how long the mission has run. What the journal knows of it is
-// wall time; from the first look on a clock that is set changes nothing.
+// running is for how long the mission has run, on the engine's clock that cannot
+// be set. Of one that an earlier host has started only the journal knows since
+// when, by the wall clock; from the first look on that counts no more either.
 func (s *liveSession) running(m *mission.Mission) time.Duration {
-	if s.ranAt == 0 {
-		s.ran, s.ranAt = s.eng.now().Sub(*m.StartedAt), s.eng.uptime()
-	}
-	return s.ran + s.eng.uptime() - s.ranAt - m.Parked
+	a, up := s.a, s.eng.uptime()
+	a.began.CompareAndSwap(0, int64(up-s.eng.now().Sub(*m.StartedAt)))
+	return up - time.Duration(a.began.Load()) - m.Parked
 }
 
 // follow serves a live session until the mission has ended, the stop latch is
