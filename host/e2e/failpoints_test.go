@@ -20,7 +20,7 @@ import (
 // elsewhere are the kinds of events that no tour comes by, each with the test
 // that kills or fails a host there.
 var elsewhere = []journal.Kind{
-	journal.Granted,       // TestRandomCrashSchedules: its world has issuers that grant
+	journal.Granted,       // its webhook gives none; TestRandomCrashSchedules has issuers that do
 	journal.Gap,           // written under fail_open only
 	journal.RulesChanged,  // by a reload
 	journal.Repaired,      // by `airlock journal repair`, with the host stopped
