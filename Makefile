@@ -75,6 +75,10 @@ PACKAGE_VERSION ?= $(or $(patsubst v%,%,$(shell git describe --tags --exact-matc
 packages: build $(TOOLS)/nfpm ## make the deb and rpm packages, SBOM and checksums in dist/
 	PACKAGE_VERSION=$(PACKAGE_VERSION) hack/packages.sh
 
+.PHONY: reproducible
+reproducible: $(TOOLS)/nfpm ## build twice, in two places and with nothing kept from the first, and compare
+	@hack/reproducible.sh
+
 .PHONY: conformance
 CONFORMANCE ?= bin/plugins/airlock-isolation-host-supervisor bin/plugins/airlock-runtime-command
 conformance: build ## check plugins against the contract (CONFORMANCE="BINARY …")

@@ -18,7 +18,7 @@ BIN=${BIN:-bin} OUT=${OUT:-dist} KINDS=${KINDS:-deb rpm}
 PLUGINS=${PLUGINS:-$(cd "$BIN/plugins" && printf '%s\n' airlock-* | sed 's/^airlock-//')}
 rm -rf "$OUT"
 mkdir -p "$OUT"
-export CGO_ENABLED=0
+export CGO_ENABLED=0 TZ=UTC LC_ALL=C # the manual pages carry the month
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 

@@ -1,6 +1,7 @@
 package packages
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,8 +11,8 @@ import (
 	"testing"
 )
 
-// oldVersion is that of the packages.
-const oldVersion = "1.0.0"
+// Versions of the packages; the newer ones hold a host that says so.
+const oldVersion, newVersion = "1.0.0", "1.1.0"
 
 // work is where everything of these tests lies; TestMain fills and removes it.
 var work string
@@ -78,11 +79,44 @@ func pack(name, bin, version string, settings ...string) (string, error) {
 
 // oldPackages are all packages of both kinds, made once.
 var oldPackages = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv("AIRLOCK_PACKAGES"); dir != "" { // made before, by whoever works on the VM's script
+		return filepath.Join(dir, "old"), nil
+	}
 	bin, err := binDir()
 	if err != nil {
 		return "", err
 	}
 	return pack("old", bin, oldVersion)
+})
+
+// inGuest are the plugins that are installed in the VM.
+const inGuest = "isolation-host-supervisor runtime-command"
+
+// newPackages are those that the old ones are upgraded to, deb only.
+var newPackages = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv("AIRLOCK_PACKAGES"); dir != "" {
+		return filepath.Join(dir, "new"), nil
+	}
+	bin, err := binDir()
+	if err != nil {
+		return "", err
+	}
+	newer := filepath.Join(work, "newer-bin")
+	if err := os.MkdirAll(newer, 0o755); err != nil {
+		return "", err
+	}
+	err = errors.Join(os.Symlink(filepath.Join(bin, "plugins"), filepath.Join(newer, "plugins")),
+		os.Symlink(filepath.Join(bin, "airlock-cell"), filepath.Join(newer, "airlock-cell")))
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X github.com/airlock-host/airlock/host/internal/version.Version="+newVersion,
+		"-o", filepath.Join(newer, "airlock"), "./host/cmd/airlock")
+	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the newer host: %w\n%s", err, text)
+	}
+	return pack("new", newer, newVersion, "KINDS=deb", "PLUGINS="+inGuest)
 })
 
 // output runs a program and gives what it says.

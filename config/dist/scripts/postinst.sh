@@ -8,6 +8,11 @@ if ! getent passwd airlock-agent >/dev/null; then
 		--comment "Airlock missions" airlock-agent
 fi
 [ -d /run/systemd/system ] || exit 0
+# A host that does not start, for its configuration say, is no reason for a
+# package to be broken too: the repair may be the next thing that is installed.
+restart() {
+	systemctl try-restart airlock.service || echo "airlock: the host did not start again: airlock validate /etc/airlock/airlock.hcl and journalctl -u airlock say why" >&2
+}
 case "$1" in
 configure | 1 | 2)
 	systemctl daemon-reload
@@ -15,10 +20,10 @@ configure | 1 | 2)
 		systemctl enable --quiet airlock-cells.service airlock.service
 		systemctl start airlock-cells.service
 	else # missions go on in their cells while the host restarts
-		systemctl try-restart airlock.service
+		restart
 	fi
 	;;
 triggered) # a package with a plugin came or went
-	systemctl try-restart airlock.service
+	restart
 	;;
 esac
