@@ -122,6 +122,9 @@ func TestEveryModuleIsThereAndUsed(t *testing.T) {
 		if !used[name] {
 			t.Errorf("nothing uses %s", name)
 		}
+		if link := `<link rel="modulepreload" href="/ui/` + name + `">`; strings.HasSuffix(name, ".js") && name != "app.js" && !strings.Contains(string(r.shell.body), link) {
+			t.Errorf("the shell does not ask for %s", name)
+		}
 	}
 }
 
