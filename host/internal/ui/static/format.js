@@ -33,7 +33,7 @@ export function why(m, asked) {
   if (m.state === "aborted") return "stopped" + reason;
   if (m.state === "suspended") return "suspended until the host is back" + reason;
   switch (m.waiting_for) {
-    case "restart": return "stopped; waits for a restart" + reason;
+    case "restart": return "stopped" + (m.state_reason ? ` (${m.state_reason})` : "") + "; waits for a restart";
     case "stop": return "is being stopped" + reason;
     case "operator": return (m.state === "paused" ? "paused; waits for resume" : "needs an operator") + reason;
     case "answer": return asked ? "asks: " + asked : "waits for a human's answer";
