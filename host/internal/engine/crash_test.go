@@ -18,7 +18,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/airlock-host/airlock/host/internal/failpoint"
 	"github.com/airlock-host/airlock/host/internal/heads"
+	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/store"
 )
 
@@ -63,6 +65,13 @@ func killPoints() []string {
 		if p != heads.BeforeCompact && p != heads.AfterArchive && p != heads.AfterCompact {
 			points = append(points, string(p))
 		}
+	}
+	// Of the engine's those that such a life comes by; TestAKillAtEveryNamedPoint
+	// walks all that a whole host does.
+	for _, kind := range []journal.Kind{journal.TaskOpened, journal.Starting, journal.Started, journal.Proposed, journal.Decision,
+		journal.Approval, journal.Executed, journal.Completed, journal.Stop, journal.StopAcknowledged, journal.Granted,
+		journal.RevocationStarted, journal.RevocationResult, journal.Restarted, journal.Ended} {
+		points = append(points, string(failpoint.Before(kind)), string(failpoint.After(kind)))
 	}
 	return points
 }
