@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -172,9 +173,20 @@ func TestWarmCells(t *testing.T) {
 func TestASecondHostRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, settings{})
-	out, err := exec.Command(program, "serve", "--config", r.conf, "--cell-agent", filepath.Join(bin, "airlock-cell")).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), fmt.Sprint(r.cmd.Process.Pid)) {
+	second := func() (string, error) {
+		out, err := exec.Command(program, "serve", "--config", r.conf, "--cell-agent", filepath.Join(bin, "airlock-cell")).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := second(); err == nil || !strings.Contains(out, fmt.Sprint(r.cmd.Process.Pid)) {
 		t.Errorf("a second host on the data directory: %v\n%s", err, out)
+	}
+	for _, lock := range []string{"data/lock", "run/host.lock"} { // somebody tidies up
+		if err := os.Remove(filepath.Join(r.dir, lock)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := second(); err == nil || !strings.Contains(out, "another host") {
+		t.Errorf("a second host once the lock files are deleted: %v\n%s", err, out)
 	}
 	r.dispatch("m", "true")
 	r.reaches("m", "done")

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"database/sql"
 	"encoding/json"
 	"net/http"
@@ -123,6 +124,7 @@ func TestATornRecordIsCutByRepairOnly(t *testing.T) {
 			if log := r.log.String(); !strings.Contains(log, "is quarantined") || !strings.Contains(log, "sequence") {
 				t.Error("the damaged task is not quarantined, or the log does not say where")
 			}
+			r.readsAround(last)
 			if _, code, said := r.repair("m", "--yes"); code != 3 || !strings.Contains(said, "stopped") {
 				t.Errorf("beside a running host: %d %s", code, said)
 			}
@@ -203,5 +205,53 @@ func (r *rig) copyStore() (putBack func()) {
 		for f, text := range texts {
 			write(r.t, f, text, 0o600)
 		}
+	}
+}
+
+// readsAround reads the journal of m, whose event bad is damaged: the page, the
+// stream and the command give all of it, and name that one.
+func (r *rig) readsAround(bad int64) {
+	r.t.Helper()
+	var page struct {
+		Events []struct {
+			Sequence int64
+			Damaged  string
+		}
+	}
+	if code := r.call(http.MethodGet, "/tasks/m/events", nil, &page); code != http.StatusOK || int64(len(page.Events)) != bad {
+		r.t.Errorf("the events: %d, %d of %d", code, len(page.Events), bad)
+	}
+	for _, ev := range page.Events {
+		if (ev.Damaged != "") != (ev.Sequence == bad) {
+			r.t.Errorf("event %d: damaged %q", ev.Sequence, ev.Damaged)
+		}
+	}
+	req, err := http.NewRequest(http.MethodGet, "http://localhost/tasks/m/events", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := r.api.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in, seen := bufio.NewScanner(resp.Body), int64(0)
+	in.Buffer(nil, 1<<20)
+	for seen < bad && in.Scan() {
+		if data, ok := strings.CutPrefix(in.Text(), "data: "); ok {
+			if seen++; strings.Contains(data, `"damaged":`) != (seen == bad) {
+				r.t.Errorf("event %d of the stream: %s", seen, data)
+			}
+		}
+	}
+	if seen != bad {
+		r.t.Errorf("the stream ended after %d events: %v", seen, in.Err())
+	}
+	cmd := exec.Command(program, "journal", "events", "m")
+	cmd.Env = append(os.Environ(), "AIRLOCK_ADDR="+filepath.Join(r.dir, "run", "airlock.sock"))
+	out, err := cmd.CombinedOutput()
+	if err != nil || strings.Count(string(out), "DAMAGED: ") != 1 || int64(strings.Count(string(out), "\n")) < bad {
+		r.t.Errorf("airlock journal events: %v\n%s", err, out)
 	}
 }

@@ -19,7 +19,7 @@ const sseWrite = 256 << 10
 
 // eventList is the answer of GET /tasks/{id}/events.
 type eventList struct {
-	Events []journal.Event `json:"events"`
+	Events []journal.Shown `json:"events"`
 	Next   uint64          `json:"next"` // what to ask for after
 }
 
@@ -52,18 +52,27 @@ func (s *Server) taskEvents(w http.ResponseWriter, r *http.Request, op *Operator
 		}
 		limit = min(n, maxPage)
 	}
-	page, err := s.opts.Events.Events(r.Context(), v.TaskID, after, limit)
+	page, err := s.opts.Events.Show(r.Context(), v.TaskID, after, limit)
 	if err != nil {
 		return err
 	}
 	list := eventList{Events: page, Next: after}
 	if page == nil {
-		list.Events = []journal.Event{}
+		list.Events = []journal.Shown{}
 	}
 	if n := len(page); n > 0 {
 		list.Next = page[n-1].Sequence
 	}
 	return writeJSON(w, http.StatusOK, list)
+}
+
+// eventName is the name of a server-sent event. A kind that was changed may hold
+// anything.
+func eventName(ev journal.Shown) string {
+	if ev.Kind == "" || strings.ContainsFunc(string(ev.Kind), func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
+		return "damaged"
+	}
+	return string(ev.Kind)
 }
 
 // streamEvents sends server-sent events; the id is the sequence. It reads page
@@ -88,7 +97,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, task strin
 	defer ticker.Stop()
 	for {
 		changed := s.opts.Events.EventsChanged(task)
-		page, err := s.opts.Events.Events(r.Context(), task, after, maxPage)
+		page, err := s.opts.Events.Show(r.Context(), task, after, maxPage)
 		if err != nil {
 			send([]byte("event: error\ndata: {\"error\":\"the journal cannot be read\"}\n\n"))
 			return nil
@@ -100,7 +109,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, task strin
 			if err != nil {
 				return nil
 			}
-			text = fmt.Appendf(text, "id: %d\nevent: %s\ndata: %s\n\n", page[i].Sequence, page[i].Kind, body)
+			text = fmt.Appendf(text, "id: %d\nevent: %s\ndata: %s\n\n", page[i].Sequence, eventName(page[i]), body)
 			if len(text) >= sseWrite || i == len(page)-1 {
 				if !send(text) {
 					return nil

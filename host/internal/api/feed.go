@@ -76,7 +76,7 @@ func (f *feed) pump(ctx context.Context, c *wsConn) error {
 		}
 		for i := range events {
 			if f.wanted(ctx, &events[i]) {
-				body, err := json.Marshal(events[i])
+				body, err := json.Marshal(journal.Shown{Event: events[i]})
 				if err != nil {
 					return err
 				}

@@ -91,6 +91,9 @@ type Sessions interface {
 type Events interface {
 	// Events reads a task's events with a sequence above after, in order.
 	Events(ctx context.Context, task string, after uint64, limit int) ([]journal.Event, error)
+	// Show is Events for readers: an event that is damaged or not there is marked,
+	// and those behind it come too.
+	Show(ctx context.Context, task string, after uint64, limit int) ([]journal.Shown, error)
 	// Head is the end of a task's chain.
 	Head(ctx context.Context, task string) (journal.Head, error)
 	// Feed reads the events of all tasks in the order of their commits, behind

@@ -53,6 +53,7 @@ func asProblem(err error) *problem {
 	var p *problem
 	var refusal *engine.Refusal
 	var refused *governance.Refused
+	var file *store.FileError
 	switch {
 	case errors.As(err, &p):
 		return p
@@ -70,6 +71,8 @@ func asProblem(err error) *problem {
 		return coded(http.StatusConflict, "ended", "the session has ended")
 	case errors.Is(err, engine.ErrConflict), errors.Is(err, mission.ErrIllegal), errors.Is(err, mission.ErrStale):
 		return refuse(http.StatusConflict, err.Error())
+	case errors.As(err, &file):
+		return coded(http.StatusServiceUnavailable, "store_damaged", file.Error())
 	case errors.Is(err, engine.ErrUnavailable), errors.Is(err, session.ErrFull):
 		return refuse(http.StatusServiceUnavailable, err.Error())
 	case errors.Is(err, context.DeadlineExceeded):

@@ -144,6 +144,9 @@ func (c *client) ended(ctx context.Context, id string, each func(event) error) (
 // says is an event on one line: kind and the payload's members that tell
 // something, in the words of the journal.
 func (ev *event) says() string {
+	if ev.Damaged != "" {
+		return "DAMAGED: " + ev.Damaged
+	}
 	var p map[string]any
 	dec := json.NewDecoder(bytes.NewReader(ev.Payload))
 	dec.UseNumber()

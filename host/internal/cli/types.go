@@ -80,6 +80,7 @@ type event struct {
 	Timestamp string          `json:"timestamp"`
 	Kind      string          `json:"kind"`
 	Payload   json.RawMessage `json:"payload"`
+	Damaged   string          `json:"damaged"` // why it cannot be relied on
 	raw       []byte
 }
 

@@ -77,6 +77,9 @@ func (h *host) ready() api.Readiness {
 		r.Trouble = append(r.Trouble, "the host drains: it takes no new missions until it is started again")
 	}
 	if h.engine != nil {
+		if line := noAgent(h.engine.Agents()); line != "" {
+			r.Trouble = append(r.Trouble, line)
+		}
 		list := h.engine.Quarantined()
 		for _, q := range list[:min(len(list), maxNamed)] {
 			r.Trouble = append(r.Trouble, fmt.Sprintf("task %q is quarantined, its cell is frozen: %s", q.TaskID, q.Reason))
@@ -94,4 +97,24 @@ func (h *host) ready() api.Readiness {
 		r.Plugins[i.Ref()] = reason
 	}
 	return r
+}
+
+// noAgent says that no agent can take a mission, and why; empty: one can. It does
+// not make the host unready: it serves, missions that run are watched, and stops
+// and approvals must find it, all of which a supervisor that restarts what is not
+// ready would take away, and mend nothing.
+func noAgent(agents []engine.AgentView) string {
+	var why []string
+	for _, a := range agents {
+		if a.Healthy {
+			return ""
+		}
+		if len(why) < maxNamed {
+			why = append(why, fmt.Sprintf("%s: %s", a.Name, a.Reason))
+		}
+	}
+	if len(agents) == 0 {
+		return "the configuration has no agent block: no mission can be taken"
+	}
+	return fmt.Sprintf("no agent is healthy, so every dispatch is refused: %s", strings.Join(why, "; "))
 }

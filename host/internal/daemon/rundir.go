@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/airlock-host/airlock/host/internal/filelock"
 )
@@ -14,7 +13,7 @@ import (
 // locked before anything in it is touched, whatever the data directory is.
 type runDir struct {
 	path string
-	lock *os.File
+	lock *filelock.Dir
 }
 
 // takeRunDir makes the directory and locks it.
@@ -22,7 +21,7 @@ func takeRunDir(path string) (*runDir, error) {
 	if err := os.MkdirAll(path, 0o711); err != nil {
 		return nil, fmt.Errorf("make %s: %w", path, err)
 	}
-	f, err := filelock.Take(filepath.Join(path, "host.lock"))
+	f, err := filelock.TakeDir(path, "host.lock")
 	var held filelock.HeldError
 	switch {
 	case errors.As(err, &held):
@@ -40,16 +39,11 @@ func takeRunDir(path string) (*runDir, error) {
 // check says what is wrong when the directory is not the one that was taken any
 // more.
 func (r *runDir) check() error {
-	ours, err := r.lock.Stat()
-	if err != nil {
-		return fmt.Errorf("run_dir %s: %w", r.path, err)
-	}
-	there, err := os.Stat(filepath.Join(r.path, "host.lock"))
-	if err == nil && os.SameFile(ours, there) {
+	if r.lock.Check() == nil {
 		return nil
 	}
 	return fmt.Errorf("run_dir %s was deleted or replaced while the host runs: its sockets are gone, no cell can be made and no command reaches it by the operator socket; restart the host", r.path)
 }
 
 // release gives the directory back.
-func (r *runDir) release() error { return filelock.Release(r.lock) }
+func (r *runDir) release() error { return r.lock.Release() }

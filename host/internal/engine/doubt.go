@@ -55,7 +55,10 @@ func (e *Engine) doubt(ctx context.Context, id string, c *cells.Cell, cause stri
 func (e *Engine) rebuilt(ctx context.Context, id string, r store.MissionRow, c *cells.Cell) mission.Mission {
 	m := mission.Mission{ID: id}
 	for m.Sequence < r.Head.Sequence {
-		events, _ := e.opts.Store.Events(ctx, id, m.Sequence, 100) // what could be read comes with an error
+		events, err := e.opts.Store.Events(ctx, id, m.Sequence, 100)
+		if err != nil {
+			e.log.Error("the journal of a mission whose stored state is not trusted cannot be read further", "mission", id, "after", m.Sequence, "error", err)
+		}
 		before := m.Sequence
 		for i := range events {
 			next := m

@@ -40,7 +40,7 @@ func (e *Engine) recover(ctx context.Context) error {
 		if err == nil {
 			unread = e.catchUp(ctx, &m, r.Head) // of a bad journal, which adopt finds
 		}
-		if errors.Is(unread, ErrUnavailable) {
+		if errors.Is(unread, ErrUnavailable) && !errors.Is(unread, store.ErrDamaged) {
 			return unread
 		}
 		if err != nil { // it must not keep the others from starting

@@ -62,11 +62,33 @@ func isFull(err error) bool {
 	return errors.Is(err, ErrFull) || code(err) == sqlite3.SQLITE_FULL
 }
 
-// damaged marks SQLite's complaints about the file itself.
-func damaged(err error) error {
-	switch code(err) {
-	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+// FileError says that pages of the database file are not what SQLite has written:
+// zeroed, torn or overwritten. It is an ErrDamaged.
+type FileError struct {
+	Path string
+	Err  error
+}
+
+// Error names the file and says what to do.
+func (e *FileError) Error() string {
+	return fmt.Sprintf("the database file %[1]s is damaged (%[2]v): stop the host, keep %[1]s and %[1]s-wal for later, and put the newest good copy in their place; "+
+		"`airlock status` then names the tasks that are newer than it. `airlock journal repair` cuts torn records off a task's journal, and cannot mend the file", e.Path, e.Err)
+}
+
+// Is says that it is an ErrDamaged.
+func (e *FileError) Is(target error) bool { return target == ErrDamaged }
+
+// Unwrap gives what SQLite says.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// damaged marks complaints about the file itself.
+func (s *Store) damaged(err error) error {
+	var known *FileError
+	switch {
+	case err == nil || errors.As(err, &known):
+		return err
+	case errors.Is(err, ErrDamaged), code(err) == sqlite3.SQLITE_NOTADB, code(err) == sqlite3.SQLITE_CORRUPT:
+		return &FileError{s.path(), err}
 	}
 	return err
 }

@@ -35,20 +35,7 @@ func (s *Store) events(ctx context.Context, no int64, genesis journal.Head, afte
 	if after > math.MaxInt64-uint64(limit) {
 		return nil, nil
 	}
-	rows, err := queryAll(ctx, s, "SELECT seq, event_id, at, kind, payload, blob, digest FROM events WHERE task_no = ? AND seq >= ? AND seq <= ? ORDER BY seq",
-		[]any{no, int64(after), int64(after) + int64(limit)}, func(rows *sql.Rows) (r storedEvent, err error) {
-			var at int64
-			var payload sql.NullString
-			var digest []byte
-			ev := &r.ev
-			err = rows.Scan(&ev.Sequence, &ev.EventID, &at, &ev.Kind, &payload, &r.blob, &digest)
-			ev.TaskID, ev.Timestamp, ev.Payload = genesis.TaskID, time.UnixMilli(at).UTC(), payload.String
-			if len(digest) != len(ev.Digest) {
-				r.bad = fmt.Errorf("%w: event %d of task %q has a digest of %d bytes", ErrDamaged, ev.Sequence, genesis.TaskID, len(digest))
-			}
-			copy(ev.Digest[:], digest)
-			return r, err
-		})
+	rows, err := s.eventRows(ctx, no, genesis.TaskID, int64(after), int64(after)+int64(limit))
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +58,24 @@ func (s *Store) events(ctx context.Context, no int64, genesis journal.Head, afte
 		previous = r.ev.Digest
 	}
 	return out, nil
+}
+
+// eventRows reads the rows of events from one sequence to another.
+func (s *Store) eventRows(ctx context.Context, no int64, task string, from, to int64) ([]storedEvent, error) {
+	return queryAll(ctx, s, "SELECT seq, event_id, at, kind, payload, blob, digest FROM events WHERE task_no = ? AND seq >= ? AND seq <= ? ORDER BY seq",
+		[]any{no, from, to}, func(rows *sql.Rows) (r storedEvent, err error) {
+			var at int64
+			var payload sql.NullString
+			var digest []byte
+			ev := &r.ev
+			err = rows.Scan(&ev.Sequence, &ev.EventID, &at, &ev.Kind, &payload, &r.blob, &digest)
+			ev.TaskID, ev.Timestamp, ev.Payload = task, time.UnixMilli(at).UTC(), payload.String
+			if len(digest) != len(ev.Digest) {
+				r.bad = fmt.Errorf("%w: event %d of task %q has a digest of %d bytes", ErrDamaged, ev.Sequence, task, len(digest))
+			}
+			copy(ev.Digest[:], digest)
+			return r, err
+		})
 }
 
 type storedEvent struct {

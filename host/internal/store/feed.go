@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
 
 	"github.com/airlock-host/airlock/host/internal/journal"
@@ -55,8 +54,8 @@ func (s *Store) Feed(ctx context.Context, after int64, limit int) (events []jour
 	for i := range rows {
 		r := &rows[i]
 		if r.blob != nil {
-			if r.ev.Payload, err = s.getBlob(r.blob); err != nil {
-				return events, cursors, fmt.Errorf("event %d of task %q: %w", r.ev.Sequence, r.ev.TaskID, err)
+			if r.ev.Payload, err = s.getBlob(r.blob); err != nil { // the others are to come all the same; this one has no payload
+				s.log.Error("the payload of an event cannot be read", "task", r.ev.TaskID, "sequence", r.ev.Sequence, "error", err)
 			}
 		}
 		events, cursors = append(events, r.ev), append(cursors, r.cursor)

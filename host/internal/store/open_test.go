@@ -67,6 +67,72 @@ func TestASecondOpenInOneProcessIsRefused(t *testing.T) {
 	open(t, dir)
 }
 
+// TestADeletedLockLetsNobodyIn: the directory is taken, not the file in it. The
+// first host goes on; the second is refused.
+func TestADeletedLockLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	if err := os.Remove(filepath.Join(dir, "data", "lock")); err != nil {
+		t.Fatal(err)
+	}
+	var locked store.ErrLocked
+	if _, err := store.Open(store.Options{Dir: filepath.Join(dir, "data")}); !errors.As(err, &locked) {
+		t.Fatalf("a second host on the data directory: %v", err)
+	}
+	if err := s.Healthy(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Commit(ctx, newWorkload("m").next(time.Now())); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestADataDirectoryThatIsNotThereAnyMoreFailsClosed: what were committed to it
+// would be found by nobody. A second host on the directory that was moved is
+// refused too.
+func TestADataDirectoryThatIsNotThereAnyMoreFailsClosed(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]func(data string) error{
+		"moved away": func(data string) error { return os.Rename(data, data+".old") },
+		"replaced": func(data string) error {
+			return errors.Join(os.Rename(data, data+".old"), os.Mkdir(data, 0o700))
+		},
+		"the database deleted": func(data string) error { return os.Remove(filepath.Join(data, "missions.db")) },
+		"the database replaced": func(data string) error {
+			return os.Rename(filepath.Join(data, "lock"), filepath.Join(data, "missions.db"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			data := filepath.Join(dir, "data")
+			s := open(t, dir)
+			if err := errors.Join(s.Commit(ctx, newWorkload("before").next(time.Now())), s.Healthy()); err != nil {
+				t.Fatal(err)
+			}
+			if err := away(data); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				err := s.Commit(ctx, newWorkload("after").next(time.Now()))
+				if !errors.Is(err, store.ErrPoisoned) || !strings.Contains(err.Error(), data) || !strings.Contains(err.Error(), "put the directory back") {
+					t.Errorf("a commit: %v", err)
+				}
+			}
+			if err := s.Healthy(); !errors.Is(err, store.ErrPoisoned) {
+				t.Errorf("health: %v", err)
+			}
+			if _, err := os.Stat(data + ".old"); err == nil {
+				var locked store.ErrLocked
+				if _, err := store.Open(store.Options{Dir: data + ".old"}); !errors.As(err, &locked) {
+					t.Errorf("a second host on the directory that was moved: %v", err)
+				}
+			}
+		})
+	}
+}
+
 func TestEveryFileIsPrivate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

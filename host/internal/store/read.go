@@ -54,12 +54,13 @@ func (s *Store) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
-// readError translates what a closed pool says.
+// readError translates what a closed pool says, and says what to do about a
+// damaged file.
 func (s *Store) readError(err error) error {
 	if err != nil && s.w.isClosed() {
 		return ErrClosed
 	}
-	return err
+	return s.damaged(err)
 }
 
 const missionColumns = "SELECT no, task_id, origin, agent, state, terminal, created_at, updated_at, data, journal_uuid, head_seq, head_digest FROM tasks "

@@ -52,7 +52,10 @@ func (s *Store) PlanRepair(ctx context.Context, taskID string) (RepairPlan, erro
 func (s *Store) cutAfter(ctx context.Context, taskID string) (v verdict, good journal.Head, bad, err error) {
 	v, bad = s.verify(ctx, taskID, false)
 	var ce *journal.ChainError
+	var file *FileError
 	switch {
+	case errors.As(bad, &file): // nothing may be cut out of a file that cannot be read
+		return v, good, bad, fmt.Errorf("%w: %w", ErrNotRepairable, bad)
 	case bad == nil:
 		return v, good, nil, fmt.Errorf("%w: task %q verifies", ErrNotRepairable, taskID)
 	case v.no == 0 || (!errors.As(bad, &ce) && !errors.Is(bad, ErrDamaged)):

@@ -51,7 +51,8 @@ type Options struct {
 type Store struct {
 	opts    Options
 	log     hclog.Logger
-	lock    *os.File
+	lock    *filelock.Dir
+	file    os.FileInfo // of the database that is open
 	blobs   blobDir
 	space   space
 	readers *sql.DB
@@ -118,7 +119,7 @@ func Open(opts Options) (*Store, error) {
 	}
 	s.follow.tasks = map[string]chan struct{}{}
 	s.pending.tasks = map[int64]span{}
-	if err := s.open(); err != nil {
+	if err := s.damaged(s.open()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", s.path(), err), s.release())
 	}
 	return s, nil
@@ -138,7 +139,7 @@ func (s *Store) open() error {
 	s.fresh = fresh
 	c, err := openConn(s.path(), writerCache)
 	if err != nil {
-		return damaged(err)
+		return err
 	}
 	if c, err = migrate(s, c); err != nil {
 		return err
@@ -147,6 +148,9 @@ func (s *Store) open() error {
 		return errors.Join(err, c.close())
 	}
 	if s.w, err = newWriter(s, c); err != nil {
+		return errors.Join(err, c.close())
+	}
+	if s.file, err = os.Stat(s.path()); err != nil {
 		return errors.Join(err, c.close())
 	}
 	s.readers, err = sql.Open("sqlite", dsn(s.path(), readerCache)+"&_query_only=1")
@@ -181,7 +185,15 @@ func (s *Store) Commit(ctx context.Context, b Batch) error {
 }
 
 // Healthy is nil while commits are possible, else why not.
-func (s *Store) Healthy() error { return s.refusal(false) }
+func (s *Store) Healthy() error {
+	if err := s.refusal(false); err != nil {
+		return err
+	}
+	if err := s.home(); err != nil {
+		return s.poisonBy(err)
+	}
+	return nil
+}
 
 // refusal says why a commit would be refused right away.
 func (s *Store) refusal(reserved bool) error {
@@ -218,4 +230,4 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-func (s *Store) release() error { return filelock.Release(s.lock) }
+func (s *Store) release() error { return s.lock.Release() }

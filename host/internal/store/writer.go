@@ -181,6 +181,10 @@ func (w *writer) group(group []request) {
 	if len(group) == 0 {
 		return
 	}
+	if err := w.s.home(); err != nil {
+		refuse(group, w.s.poisonBy(err), nil)
+		return
+	}
 	err := w.transact(group, false)
 	if err != nil && isBatchs(err) {
 		err = w.transact(group, true)
@@ -201,7 +205,7 @@ func (w *writer) group(group []request) {
 		}
 	}
 	if err != nil {
-		poison := w.s.poisonBy(err)
+		poison := w.s.poisonBy(w.s.damaged(err))
 		if errors.As(err, new(commitError)) {
 			poison = fmt.Errorf("%w: %w", ErrUncertain, poison)
 		}

@@ -445,6 +445,16 @@ func (e *Engine) Events(_ context.Context, id string, after uint64, limit int) (
 	return append([]journal.Event(nil), t.events[i:min(i+limit, len(t.events))]...), nil
 }
 
+// Show reads a task's events; none is damaged.
+func (e *Engine) Show(ctx context.Context, id string, after uint64, limit int) ([]journal.Shown, error) {
+	events, err := e.Events(ctx, id, after, limit)
+	var out []journal.Shown
+	for _, ev := range events {
+		out = append(out, journal.Shown{Event: ev})
+	}
+	return out, err
+}
+
 // Head is the end of a task's chain.
 func (e *Engine) Head(_ context.Context, id string) (journal.Head, error) {
 	e.mu.Lock()
