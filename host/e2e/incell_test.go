@@ -39,6 +39,8 @@ func inCell(args []string) int {
 		answer = nested(args[2])
 	case "mcp": // mcp FILE
 		answer = cellFlow()
+	case "mcp-gone": // mcp-gone FILE
+		answer = goneFlow()
 	case "hunt": // hunt FILE REVERSED: look for a secret wherever a workload can
 		answer = hunt(reversed(args[2]))
 	default:

@@ -77,6 +77,8 @@ type actor struct {
 	// overMCP are reservations of the runtime's that were used over MCP, by
 	// invocation id.
 	overMCP sync.Map
+	// callers are proposals whose call over MCP waits for their verdict here.
+	callers sync.Map
 	// gone are calls whose end could not be journalled, by invocation id.
 	gone sync.Map
 	// used are the proposals that were dispatched.

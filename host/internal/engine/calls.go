@@ -250,9 +250,7 @@ func (a *actor) over(invocationID string) (governance.Settled, bool) {
 
 // Withdraw gives up a proposal that was not admitted.
 func (e *Engine) withdraw(a *actor, proposalID, why string) {
-	_ = a.insist(func(m *mission.Mission) ([]mission.Fact, error) {
-		return mission.Govern(m.Task.Withdraw(proposalID, why), nil)
-	}, nil)
+	_ = a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Withdraw(proposalID, why) }, nil)
 }
 
 // InvocationState is how far a call is.

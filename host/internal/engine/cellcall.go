@@ -10,8 +10,8 @@ import (
 	"github.com/airlock-host/airlock/host/internal/governance"
 )
 
-// boundaryMCP is what holds a call that was not proposed by a runtime.
-const boundaryMCP = "mcp"
+// callerGone is why a call over MCP is given up that waits for a human.
+const callerGone = "the caller did not wait any longer"
 
 // CellCall is a call with effect that an agent makes over MCP.
 type CellCall struct {
@@ -57,13 +57,16 @@ func (e *Engine) AdmitCall(ctx context.Context, taskID string, c CellCall) (Admi
 			return got, err
 		}
 	}
-	j, err := e.Propose(ctx, taskID, Proposal{Tool: c.Tool, Args: c.Args, Provenance: boundaryMCP, Boundary: boundaryMCP}, e.holdOf(a))
+	p := Proposal{ProposalID: newUUID(), Tool: c.Tool, Args: c.Args, Provenance: governance.BoundaryMCP, Boundary: governance.BoundaryMCP}
+	a.callers.Store(p.ProposalID, true)
+	defer a.callers.Delete(p.ProposalID)
+	j, err := e.Propose(ctx, taskID, p, e.holdOf(a))
 	if err != nil {
 		return AdmittedCall{}, err
 	}
 	if o := j.Decision.Status; !e.observes() && (o.Waits() || !o.Runs()) {
 		if o.Waits() {
-			e.withdraw(a, j.ProposalID, "the caller did not wait any longer")
+			e.withdraw(a, j.ProposalID, callerGone)
 		}
 		return AdmittedCall{}, &Denied{Outcome: o, Reason: j.Decision.Reason, Waits: o.Waits()}
 	}

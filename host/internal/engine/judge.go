@@ -282,6 +282,14 @@ func (e *Engine) rejudge(ctx context.Context, a *actor) {
 		if i < 0 || e.guard(a, &m).Stopped {
 			return
 		}
+		if d := &m.Task.Decisions[i]; d.Boundary == governance.BoundaryMCP {
+			if _, waits := a.callers.Load(d.ProposalID); !waits { // its call ended with an earlier life of the host
+				if err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) { return m.Withdraw(d.ProposalID, callerGone) }, nil); err != nil {
+					return // it stays void
+				}
+				continue
+			}
+		}
 		if err := e.judgeAgain(ctx, a, &m, m.Task.Decisions[i]); err != nil {
 			a.log().Error("a call that waits could not be judged again; it stays void until it is proposed again", "decision", m.Task.Decisions[i].ID, "error", err)
 			return

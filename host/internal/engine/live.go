@@ -139,7 +139,7 @@ func (s *liveSession) serve(ctx context.Context, conn *cell.Conn) (ended bool) {
 		}
 	}
 	s.matchAsks(conn.Hello().GetAsks())
-	s.closeOrphans()
+	s.eng.closeOrphans(s.a)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	outputDone := false

@@ -52,13 +52,14 @@ func (e *Engine) AskOperator(ctx context.Context, taskID, prompt string) (string
 		select {
 		case <-changed:
 		case <-a.launchCtx().Done():
+			e.closeQuestion(a, q.HITLID, "withdrawn")
 			return "", ErrNobodyAnswered
 		case <-ctx.Done():
 			outcome := "withdrawn"
 			if q.ExpiresAt != nil && !e.now().Before(*q.ExpiresAt) {
 				outcome = "expired"
 			}
-			_ = a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Close(q.HITLID, outcome, "") }, nil)
+			e.closeQuestion(a, q.HITLID, outcome)
 			select { // it may have been answered just now
 			case text := <-answer:
 				return text, nil
@@ -97,15 +98,15 @@ func (e *Engine) answerMCP(a *actor, hitlID, actor, text string) error {
 // closeOrphans closes what calls over MCP left open that ended with an earlier
 // life of the host: their questions, and the calls themselves, of which nobody
 // knows what became.
-func (s *liveSession) closeOrphans() {
-	for _, i := range s.a.state().Task.Running {
-		if _, mine := s.a.overMCP.Load(i.ID); i.Boundary == boundaryMCP && !mine {
-			_ = s.eng.settle(s.a, governance.Settled{InvocationID: i.ID, Outcome: governance.Unknown, Error: "the host was restarted while it ran"})
+func (e *Engine) closeOrphans(a *actor) {
+	for _, i := range a.state().Task.Running {
+		if _, mine := a.overMCP.Load(i.ID); i.Boundary == governance.BoundaryMCP && !mine {
+			_ = e.settle(a, governance.Settled{InvocationID: i.ID, Outcome: governance.Unknown, Error: "the host was restarted while it ran"})
 		}
 	}
-	for _, q := range s.a.state().Questions {
-		if _, waits := s.eng.answers.Load(q.HITLID); q.Source == mission.SourceMCP && !waits {
-			s.closeQuestion(q.HITLID, "withdrawn")
+	for _, q := range a.state().Questions {
+		if _, waits := e.answers.Load(q.HITLID); q.Source == mission.SourceMCP && !waits {
+			e.closeQuestion(a, q.HITLID, "withdrawn")
 		}
 	}
 }

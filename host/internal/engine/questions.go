@@ -114,9 +114,13 @@ func (s *liveSession) put(q mission.Question) {
 }
 
 func (s *liveSession) closeQuestion(hitlID, outcome string) {
-	err := s.a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Close(hitlID, outcome, "") }, nil)
+	s.eng.closeQuestion(s.a, hitlID, outcome)
+}
+
+func (e *Engine) closeQuestion(a *actor, hitlID, outcome string) {
+	err := a.insist(func(m *mission.Mission) ([]mission.Fact, error) { return m.Close(hitlID, outcome, "") }, nil)
 	if err != nil && !errors.Is(err, mission.ErrIllegal) {
-		s.eng.log.Warn("question could not be closed", "mission", s.a.id, "error", err)
+		e.log.Warn("question could not be closed", "mission", a.id, "error", err)
 	}
 }
 

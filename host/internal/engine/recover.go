@@ -192,6 +192,7 @@ func (e *Engine) restoreTask(a *actor, m *mission.Mission) {
 		e.log.Error("harness task could not be restored as stopped; it stays stopped", "task", m.ID, "error", err)
 	}
 	e.adoptRules(a)
+	e.closeOrphans(a)
 	if r := m.Task.Revocation; unfinished || r != nil && r.State != "done" {
 		e.goRun(func(ctx context.Context) { e.ladder(ctx, a) })
 	}

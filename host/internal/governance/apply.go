@@ -130,13 +130,25 @@ func (t *Task) settled(f Settled, at time.Time) {
 		t.resolve(Resolution{DecisionID: f.DecisionID})
 		return
 	}
+	var call Invocation
+	if i, open := t.Invocation(f.InvocationID); open {
+		call = *i
+	}
 	t.Running = slices.DeleteFunc(slices.Clone(t.Running), func(i Invocation) bool { return i.ID == f.InvocationID })
 	t.Unresolved = slices.DeleteFunc(slices.Clone(t.Unresolved), func(i Invocation) bool { return i.ID == f.InvocationID })
+	if f.Outcome == Unknown && call.Boundary == BoundaryMCP {
+		t.Unresolved = append(t.Unresolved, call) // nobody but an operator can still say how it ended
+		return
+	}
 	t.end(f.InvocationID, f.Outcome, at)
 }
 
 // end counts the end of a call.
 func (t *Task) end(invocationID, outcome string, at time.Time) {
+	i := slices.IndexFunc(t.Actions, func(a Action) bool { return a.InvocationID == invocationID })
+	if i >= 0 && t.Actions[i].Unknown {
+		t.Counters.Failed-- // an operator's word takes its place
+	}
 	word := "failed"
 	if outcome == Succeeded {
 		word = "completed"
@@ -144,11 +156,8 @@ func (t *Task) end(invocationID, outcome string, at time.Time) {
 	} else {
 		t.Counters.Failed++
 	}
-	for i := len(t.Actions) - 1; i >= 0; i-- {
-		if t.Actions[i].InvocationID == invocationID {
-			t.act(Action{ProposalID: t.Actions[i].ProposalID, InvocationID: invocationID, Lifecycle: word, At: at})
-			return
-		}
+	if i >= 0 {
+		t.act(Action{ProposalID: t.Actions[i].ProposalID, InvocationID: invocationID, Lifecycle: word, Unknown: outcome == Unknown, At: at})
 	}
 }
 
@@ -160,7 +169,7 @@ func (t *Task) act(a Action) {
 		if old.ProposalID != a.ProposalID {
 			continue
 		}
-		old.Lifecycle, old.At = a.Lifecycle, a.At
+		old.Lifecycle, old.Unknown, old.At = a.Lifecycle, a.Unknown, a.At
 		if a.DecisionID != "" {
 			old.DecisionID, old.Status, old.Risk = a.DecisionID, a.Status, a.Risk
 		}

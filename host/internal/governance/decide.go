@@ -184,7 +184,7 @@ func (t *Task) Withdraw(proposalID, why string) []Fact {
 }
 
 // ResolveInvocation lets an operator say how a call ended that a crash left
-// open (X5).
+// open, or whose outcome was reported as not known (X5).
 func (t *Task) ResolveInvocation(invocationID, outcome, explanation, actor string) ([]Fact, error) {
 	switch outcome {
 	case Succeeded, Failed, Unknown, NeverStarted:
@@ -194,6 +194,11 @@ func (t *Task) ResolveInvocation(invocationID, outcome, explanation, actor strin
 	for _, i := range t.Unresolved {
 		if i.ID == invocationID {
 			return []Fact{Resolved{V: version, InvocationID: i.ID, DecisionID: i.DecisionID, Outcome: outcome, Explanation: explanation, Actor: actor}}, nil
+		}
+	}
+	for _, a := range t.Actions { // it was reported as not known: an operator may know better
+		if a.InvocationID == invocationID && a.Unknown {
+			return []Fact{Resolved{V: version, InvocationID: a.InvocationID, DecisionID: a.DecisionID, Outcome: outcome, Explanation: explanation, Actor: actor}}, nil
 		}
 	}
 	for _, i := range t.Running {

@@ -61,7 +61,7 @@ type Task struct {
 
 	Decisions  []Decision   `json:"decisions,omitempty"`  // usable or waiting ones, oldest first
 	Running    []Invocation `json:"running,omitempty"`    // dispatched, not settled
-	Unresolved []Invocation `json:"unresolved,omitempty"` // left open by a crash
+	Unresolved []Invocation `json:"unresolved,omitempty"` // left open by a crash, or cut off over MCP
 	Actions    []Action     `json:"actions,omitempty"`    // the last ones, for people
 	// Resolved maps decisions that an approval resolved to what came of them; the
 	// newest last.
@@ -120,6 +120,9 @@ func (d *Decision) Record() Record {
 	return r
 }
 
+// BoundaryMCP holds a call that the host makes for an agent, over MCP.
+const BoundaryMCP = "mcp"
+
 // Invocation is a call that was admitted.
 type Invocation struct {
 	ID         string     `json:"invocation_id"`
@@ -142,6 +145,7 @@ type Action struct {
 	// Lifecycle is one of the seed's words: proposed, blocked, paused, suspended,
 	// executed, completed, failed.
 	Lifecycle string    `json:"lifecycle"`
+	Unknown   bool      `json:"outcome_unknown,omitempty"` // failed, as far as anybody knows
 	At        time.Time `json:"at"`
 }
 

@@ -243,6 +243,35 @@ func TestSettling(t *testing.T) {
 	}
 }
 
+// TestX5AnUnknownOutcomeIsAnOperatorsToSay: a call that was reported as not known
+// blocks nothing and takes an operator's word, once; one that the host itself
+// made for an agent stays open until then.
+func TestX5AnUnknownOutcomeIsAnOperatorsToSay(t *testing.T) {
+	t.Parallel()
+	for _, boundary := range []string{"protocol", governance.BoundaryMCP} {
+		w := newWorld()
+		d := must[string](t)(w.propose("p", "a", governance.Allow))
+		w.t.Decisions[0].Boundary = boundary
+		i := must[string](t)(w.admit(d, w.fingerprint(d)))
+		if err := w.do(w.t.Settle(governance.Settled{InvocationID: i, Outcome: governance.Unknown})); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]int{governance.BoundaryMCP: 1}[boundary]
+		if len(w.t.Unresolved) != want || len(w.t.Running) != 0 {
+			t.Errorf("%s: unresolved %v, running %v", boundary, w.t.Unresolved, w.t.Running)
+		}
+		if err := w.do(w.t.ResolveInvocation(i, governance.Succeeded, "seen", "op")); err != nil {
+			t.Fatalf("%s: %v", boundary, err)
+		}
+		if c := w.t.Counters; c.Completed != 1 || c.Failed != 0 || len(w.t.Unresolved) != 0 {
+			t.Errorf("%s: counters %+v, unresolved %v", boundary, c, w.t.Unresolved)
+		}
+		if _, err := w.t.ResolveInvocation(i, governance.Failed, "no", "op"); err == nil {
+			t.Errorf("%s: resolved twice", boundary)
+		}
+	}
+}
+
 // TestX2X3RestartWaitsForEvidence: what a crash left open, and access that is
 // not revoked, block a restart.
 func TestX2X3RestartWaitsForEvidence(t *testing.T) {

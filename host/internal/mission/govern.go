@@ -97,6 +97,21 @@ func (m *Mission) others(d governance.Decided) []Fact {
 	return facts
 }
 
+// Withdraw gives up a proposal that was never admitted, and closes the question
+// that stands for it: nobody waits for the answer.
+func (m *Mission) Withdraw(proposalID, why string) ([]Fact, error) {
+	d, _ := m.Task.Latest(proposalID)
+	facts, err := Govern(m.Task.Withdraw(proposalID, why), nil)
+	if err != nil || len(facts) == 0 {
+		return facts, err
+	}
+	if _, open := m.Question(d.ID); !open {
+		return facts, nil
+	}
+	closed, err := m.Close(d.ID, "withdrawn", "")
+	return append(facts, closed...), err
+}
+
 // ChangeRules puts other rules in force: every verdict before is void. A mission
 // that goes by them already, or that is over or stopped for good, is left alone.
 func (m *Mission) ChangeRules(c governance.RulesChanged) []Fact {

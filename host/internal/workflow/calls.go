@@ -245,7 +245,8 @@ func (k *Keeper) inFlight(owner Owner, in GetOutcome) *CallOutcome {
 // and wakes that may have been handed over are not sent again.
 func (k *Keeper) Recover(tx Tx) error {
 	now := k.now()
-	for _, state := range []string{callOpen, callIntended} {
+	for _, state := range []string{callOpen, callIntended, callStarted} { // what was handed off went with the host that had it
+
 		rows, err := tx.List(Query{Table: TableInvocations, By: ByState, Key: state})
 		if err != nil {
 			return err

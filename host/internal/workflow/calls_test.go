@@ -98,6 +98,32 @@ func TestWhatACrashLeavesOfACompositeCall(t *testing.T) {
 	}
 }
 
+// TestAHandedOffCallGoesWithItsHost: whoever had it in hand is gone, and nobody
+// knows its end; what an operator says later holds.
+func TestAHandedOffCallGoesWithItsHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	call := w.open(workflow.NewCall{Tool: "run_command", Nonce: "n", Effect: true})
+	if err := w.k.Intend(ctx, call, "governed"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.k.Settle(ctx, call, workflow.MainOutcome{State: workflow.Started}, ""); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	if out := w.outcome(call.ID); out.Main.State != workflow.Unknown || !out.Swept {
+		t.Errorf("%+v", out)
+	}
+	if err := w.mem.Update(ctx, w.owner, func(tx workflow.Tx) error {
+		return w.k.Resolved(tx, w.owner, "governed", workflow.Failed)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if out := w.outcome(call.ID); out.Main.State != workflow.Failed {
+		t.Errorf("%+v", out)
+	}
+}
+
 func TestPhasesAreRecordedWithTheirEffect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
