@@ -431,6 +431,22 @@ func TestAHarnessGetsAnotherToken(t *testing.T) {
 	a.post("/access", `{"kind":"session","issuer":"i","ref":"r"}`).code(t, 403, "scope") // scopes stay
 	call(t, g.Host, old, "POST", a.path+"/proposals", `{"tool_name":"echo","tool_args":{}}`).want(t, 404)
 	call(t, g.Host, a.token, "POST", a.path+"/token", `{}`).want(t, 401) // an operator's to ask for
+	atMCP := func(when, token string, good bool, scopes int) {
+		t.Helper()
+		id, got, ok := g.Real.TaskOfToken(t.Context(), token)
+		if ok != good || len(got) != scopes || ok && id != "t" {
+			t.Errorf("%s: at the MCP endpoint the token is of %q: %v %v", when, id, got, ok)
+		}
+	}
+	atMCP("the old token", old, false, 0)
+	atMCP("without a scope there", a.token, true, 0)
+	some := a.do("POST", "/token", `{"scopes":["propose","runtime:read"]}`).want(t, 201).object(t)
+	a.token, _ = some["token"].(string)
+	atMCP("with a scope there", a.token, true, 1)
+	g.Reopen(t)
+	atMCP("the old token, after a restart", old, false, 0)
+	atMCP("after a restart", a.token, true, 1)
+	a.do("POST", "/control", `{"action":"restart"}`).want(t, 200)
 	a.do("POST", "/token", `{"scopes":["all"]}`).want(t, 400)
 	narrow := a.do("POST", "/token", `{"scopes":["propose"]}`).want(t, 201).object(t)
 	a.token, _ = narrow["token"].(string)

@@ -76,7 +76,6 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	g := e.fleet.Load().byName[m.Agent]
 	if m.Harness {
 		g = e.noAgent
-		e.rememberToken(&m)
 	}
 	if g == nil { // the block is gone from the configuration: the mission keeps its spec
 		g = newAgent(goneAgent(m))
@@ -85,6 +84,9 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	lost, spooled := e.fromSpool(ctx, m.ID)
 	for i := range spooled { // what was admitted counts, recorded or not (X2)
 		m.Apply(spooled[i].fact, spooled[i].At)
+	}
+	if m.Harness {
+		e.rememberToken(&m)
 	}
 	a.m, a.head, a.lost, a.behind, a.away = m, r.Head, lost, rowEvery, true
 	a.used.missed(lost.calls...)

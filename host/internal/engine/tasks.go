@@ -124,7 +124,7 @@ func (e *Engine) openTask(t NewTask, hs harnessSpec, actor string) error {
 	if e.rules().Digest() != o.Rules { // a reload came in between
 		e.goRun(func(context.Context) { e.adoptRules(a) })
 	}
-	e.tokens.Store(hs.TokenHash, t.TaskID)
+	e.rememberToken(&a.m)
 	e.log.Info("task opened for a harness", "task", t.TaskID, "actor", actor)
 	return nil
 }
@@ -173,7 +173,8 @@ func harnessToken(m *mission.Mission) (harnessSpec, error) {
 }
 
 // TaskOfToken finds the task whose token it is, and the scopes that it has at
-// the MCP endpoint; ok is false when it has none there.
+// the MCP endpoint: none, for a token that is good elsewhere only. ok is false
+// when it is no task's token, or is one no more.
 func (e *Engine) TaskOfToken(ctx context.Context, token string) (taskID string, scopes []string, ok bool) {
 	id, known := e.tokens.Load(tokenHash(token))
 	if !known {
@@ -191,17 +192,14 @@ func (e *Engine) TaskOfToken(ctx context.Context, token string) (taskID string, 
 	if len(scopes) == 0 && slices.Contains(all, scopeMCP) {
 		scopes = MCPScopes()
 	}
-	return id.(string), scopes, len(scopes) > 0
+	return id.(string), scopes, true
 }
 
-// rememberToken makes the token of a task that an earlier life of the host has
-// opened findable.
+// rememberToken makes the token that a task has now findable, and nothing more:
+// whether a token is in force only the task's own state says (harnessToken).
 func (e *Engine) rememberToken(m *mission.Mission) {
-	var s struct {
-		Harness harnessSpec `json:"harness"`
-	}
-	if json.Unmarshal(m.Spec, &s) == nil && s.Harness.TokenHash != "" {
-		e.tokens.Store(s.Harness.TokenHash, m.ID)
+	if had, err := harnessToken(m); err == nil && had.TokenHash != "" {
+		e.tokens.Store(had.TokenHash, m.ID)
 	}
 }
 

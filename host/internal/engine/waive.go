@@ -64,11 +64,13 @@ func (e *Engine) NewToken(ctx context.Context, taskID string, scopes []string, a
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // never fails
 	token := hex.EncodeToString(secret[:])
+	void := ""
 	err = a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
 		had, err := harnessToken(m)
 		if err != nil {
 			return nil, err
 		}
+		void = had.TokenHash
 		if len(scopes) > 0 {
 			had.Scopes = scopes
 		}
@@ -77,6 +79,9 @@ func (e *Engine) NewToken(ctx context.Context, taskID string, scopes []string, a
 	if err != nil {
 		return "", err
 	}
+	m := a.settled()
+	e.rememberToken(&m)
+	e.tokens.Delete(void)
 	e.log.Info("a task has a new token", "task", taskID, "actor", actor)
 	return token, nil
 }
