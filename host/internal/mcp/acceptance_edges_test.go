@@ -21,6 +21,42 @@ import (
 	"github.com/airlock-host/airlock/host/internal/workflow"
 )
 
+// A message that _wc.resolve has resolved stays so when the main call fails, and
+// the answer says it.
+func TestAResolveIsReportedWhenMainFails(t *testing.T) {
+	t.Parallel()
+	r := newReal(t)
+	for _, control := range []string{"", `,"control":{}`} {
+		var p workflow.PostResult
+		_ = json.Unmarshal(r.must("post_session_message", `{"session_id":"`+r.ctx.SessionID+`","kind":"question","message":"m"}`), &p)
+		call := strings.TrimSuffix(r.command(""), "}") + `,"_wc":{"record":"` + r.ctx.SessionID + `","resolve":{"message_id":"` + p.Message.MessageID + `","resolution":"yes"}` + control + `}}`
+		for _, again := range []bool{false, true} {
+			r.deny.Store(true)
+			out, kind := r.do("run_command", call)
+			r.deny.Store(false)
+			var o struct {
+				StateChanged bool `json:"state_changed"`
+				Attention    struct {
+					Resolve struct {
+						MessageID    string `json:"message_id"`
+						StateChanged bool   `json:"state_changed"`
+						Replayed     bool   `json:"replayed"`
+					} `json:"resolve"`
+				} `json:"session_attention"`
+			}
+			_ = json.Unmarshal(out, &o)
+			if got := o.Attention.Resolve; kind != "permission_denied" || o.StateChanged == again || got.MessageID != p.Message.MessageID || got.StateChanged == again || got.Replayed != again {
+				t.Errorf("again %v: %s %s", again, kind, out)
+			}
+			if control != "" {
+				if c := r.control(out); c.Main.StateChanged == nil || *c.Main.StateChanged {
+					t.Errorf("main has changed nothing: %s", out)
+				}
+			}
+		}
+	}
+}
+
 func acceptN(t *testing.T) {
 	r := newReal(t)
 	post := func(kind string, more string) string {

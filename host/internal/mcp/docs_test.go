@@ -95,14 +95,14 @@ func TestDescriptionsGuide(t *testing.T) {
 		if !strings.Contains(text, "`"+tool.Name+"`") {
 			t.Errorf("docs/control-sidecars.md does not have %s", tool.Name)
 		}
-		if tool.Name == "run_command" && !strings.Contains(tool.Description, "already established") {
+		if tool.Name == "run_command" && !strings.Contains(tool.Describe(true), "already established") {
 			t.Error("run_command does not say what an envelope is for")
 		}
 		for _, k := range append(envelope.Before(), envelope.After(true)...) {
 			if k.Tool() != tool.Name {
 				continue
 			}
-			_, example, ok := strings.Cut(tool.Description, `"_wc":`)
+			_, example, ok := strings.Cut(tool.Describe(true), `"_wc":`)
 			if !ok || !strings.Contains(example, string(k)) {
 				t.Errorf("%s has no example of %s", tool.Name, k)
 				continue

@@ -50,8 +50,12 @@ const MaxBody = 1 << 20
 type Options struct {
 	Kernel  *kernel.Kernel
 	Version string
-	// Token finds whose task a token is and what it is good for; nil: nobody's.
+	// Token finds whose task a token is and what it is good for here, which may be
+	// nothing; ok is false when it is nobody's. nil: none is anybody's.
 	Token func(ctx context.Context, token string) (owner workflow.Owner, scopes []string, ok bool)
+	// Wrong counts a wrong token; true: its remote has shown too many. nil: nobody
+	// counts.
+	Wrong func(r *http.Request) (tooMany bool)
 	Log   hclog.Logger
 }
 
@@ -108,7 +112,7 @@ func (s *Server) contract() map[string]any {
 }
 
 func (s *Server) describe(t *kernel.Tool, withEnvelope bool) *sdk.Tool {
-	return &sdk.Tool{Name: t.Name, Description: t.Description, InputSchema: json.RawMessage(t.Schema(s.grammar, withEnvelope)),
+	return &sdk.Tool{Name: t.Name, Description: t.Describe(withEnvelope), InputSchema: json.RawMessage(t.Schema(s.grammar, withEnvelope)),
 		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: t.ReadOnly}}
 }
 

@@ -84,9 +84,11 @@ func endpoint(t *testing.T) (*Server, *domain, string) {
 			return "mission", tools.Scopes(), true
 		case "reader":
 			return "mission", []string{tools.ScopeRead}, true
+		case "elsewhere":
+			return "mission", nil, true
 		}
 		return "", nil, false
-	}})
+	}, Wrong: func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer too many" }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +203,13 @@ func TestTheListOfToolsIsShortAndTheCallersOwn(t *testing.T) {
 	if some["get_goal"] == nil || some["checkpoint_goal"] != nil || some["run_command"] != nil {
 		t.Errorf("a reader sees %d tools", len(some))
 	}
-	legacy := listed(t, post(t, url, "all", LegacyRevision, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
+	old := post(t, url, "all", LegacyRevision, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	for _, word := range []string{"_wc", "sidecar", "after_success", "envelope"} {
+		if strings.Contains(old.text, word) {
+			t.Errorf("a legacy caller reads of %s", word)
+		}
+	}
+	legacy := listed(t, old)
 	for name, schema := range legacy {
 		if at(schema, "properties", "_wc") != nil {
 			t.Errorf("%s: a legacy caller sees _wc", name)
@@ -278,6 +286,8 @@ func TestWhatTheTransportRefuses(t *testing.T) {
 	}{
 		{"no token", "", Revision, good, 401, -32600},
 		{"a wrong token", "other", Revision, good, 401, -32600},
+		{"a wrong token again and again", "too many", Revision, good, 429, -32600},
+		{"a token without a scope here", "elsewhere", Revision, good, 403, -32600},
 		{"a member twice in params", "all", Revision, strings.Replace(good, `"name":`, `"name":"x","name":`, 1), 400, -32700},
 		{"a member twice at the root", "all", Revision, strings.Replace(good, `"id":7`, `"id":7,"id":7`, 1), 400, -32700},
 		{"a member twice in the arguments", "all", Revision, callBody(Revision, "list_goals", `{"limit":1,"limit":2}`), 400, -32700},
@@ -296,6 +306,9 @@ func TestWhatTheTransportRefuses(t *testing.T) {
 		a := post(t, url, c.token, c.revision, c.body, "Mcp-Method", "tools/call", "Mcp-Name", name)
 		if a.status != c.status || a.code != c.code {
 			t.Errorf("%s: %d %d %s", c.name, a.status, a.code, a.text)
+		}
+		if c.status == 403 && !strings.Contains(a.header.Get("WWW-Authenticate"), `error="insufficient_scope"`) || c.status == 429 && a.header.Get("Retry-After") == "" {
+			t.Errorf("%s: %v", c.name, a.header)
 		}
 	}
 	if d.checkpoints.Load() != 0 {

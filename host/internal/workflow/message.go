@@ -23,6 +23,8 @@ const (
 	messageOpen     = "open"
 	messageResolved = "resolved"
 
+	errDeliveryKey = "delivery_key_conflict"
+
 	opPost            = "post_session_message"
 	opCompleteMessage = "complete_session_message"
 )
@@ -92,18 +94,13 @@ func (k *Keeper) post(tx Tx, by Caller, in PostMessage) (out PostResult, err err
 	if err != nil {
 		return out, err
 	}
-	operation := opPost + "/" + by.Session // keys are the sender's
 	request := requestHash(opPost, in)
 	if in.DeliveryKey != nil {
-		seen, err := replayed(tx, owner, operation, *in.DeliveryKey, request, "delivery_key_conflict")
+		m, err := posted(tx, by, s, *in.DeliveryKey, request)
 		if err != nil {
 			return out, err
 		}
-		if seen != nil {
-			m, err := loadMessage(tx, owner, s.ID, seen.ResourceID)
-			if err != nil {
-				return out, err
-			}
+		if m != nil {
 			return PostResult{Message: m.view(), Replayed: true}, nil
 		}
 	}
@@ -121,9 +118,33 @@ func (k *Keeper) post(tx Tx, by Caller, in PostMessage) (out PostResult, err err
 		return out, err
 	}
 	if in.DeliveryKey != nil {
-		k.used(tx, owner, operation, *in.DeliveryKey, request, m.MessageID, 0)
+		k.used(tx, owner, opPost, *in.DeliveryKey, request, m.MessageID, 0)
 	}
 	return PostResult{Message: m.view(), StateChanged: true}, nil
+}
+
+// posted finds the message that a delivery key was used for; nil: none. A key is
+// the mission's, whichever of its sessions speaks: a repetition that names its
+// speaker where the first one did not, or the other way round, is a repetition.
+// One that names another speaker is another message.
+func posted(r Reader, by Caller, s *session, key string, request [32]byte) (*message, error) {
+	owner := by.Owner.Digest()
+	// Earlier versions kept a key by its speaker.
+	for _, operation := range []string{opPost, opPost + "/" + by.Session, opPost + "/", opPost + "/" + s.ID} {
+		seen, err := replayed(r, owner, operation, key, request, errDeliveryKey)
+		if err != nil {
+			return nil, err
+		}
+		if seen == nil {
+			continue
+		}
+		m, err := loadMessage(r, owner, s.ID, seen.ResourceID)
+		if err == nil && m.AuthorSession != "" && by.Session != "" && m.AuthorSession != by.Session {
+			err = refuse(errDeliveryKey, FixInput, "this key was used for a message of another session; use a new key for a new message")
+		}
+		return m, err
+	}
+	return nil, nil
 }
 
 // addMessage gives a message its id and its place in the session.

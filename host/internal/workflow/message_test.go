@@ -41,11 +41,23 @@ func TestPostMessage(t *testing.T) {
 	if again := must(w.k.PostMessage(ctx, by, in))(t); !again.Replayed || again.Message.MessageID != r.Message.MessageID {
 		t.Errorf("%+v", again)
 	}
+	// The key is the mission's: a repetition need not say again who speaks, and
+	// another speaker has no key of its own.
+	if again := must(w.k.PostMessage(ctx, w.by(), in))(t); !again.Replayed || again.Message.MessageID != r.Message.MessageID {
+		t.Errorf("without its speaker: %+v", again)
+	}
+	other := by
+	other.Session = "wc_sess_abcdefghijklmnop"
+	w.refused("delivery_key_conflict", func() error { _, err := w.k.PostMessage(ctx, other, in); return err })
+	unnamed := in
+	unnamed.DeliveryKey = ptr("d2")
+	first := must(w.k.PostMessage(ctx, w.by(), unnamed))(t)
+	if again := must(w.k.PostMessage(ctx, by, unnamed))(t); !again.Replayed || again.Message.MessageID != first.Message.MessageID {
+		t.Errorf("with a speaker that the first one did not name: %+v", again)
+	}
 	in.Message = "other"
-	w.refused("delivery_key_conflict", func() error { _, err := w.k.PostMessage(ctx, by, in); return err })
-	// The key is the sender's.
-	if r := must(w.k.PostMessage(ctx, w.by(), in))(t); r.Replayed {
-		t.Error("another sender's key")
+	for _, by := range []workflow.Caller{by, w.by()} {
+		w.refused("delivery_key_conflict", func() error { _, err := w.k.PostMessage(ctx, by, in); return err })
 	}
 	for name, tt := range map[string]struct {
 		kind   string

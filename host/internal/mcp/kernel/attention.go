@@ -22,17 +22,31 @@ type attention struct {
 	OmittedCount int                    `json:"omitted_count"`
 	Truncated    bool                   `json:"truncated"`
 	Ack          *workflow.AckResult    `json:"ack,omitempty"`
+	Resolve      *resolved              `json:"resolve,omitempty"`
+}
+
+// resolved is what came of _wc.resolve, which is committed before the main call
+// and stays when that fails.
+type resolved struct {
+	MessageID    string `json:"message_id"`
+	StateChanged bool   `json:"state_changed"`
+	Replayed     bool   `json:"replayed"`
+}
+
+// wroteMessages says whether a message was resolved or acknowledged.
+func (r *run) wroteMessages() bool {
+	return r.resolve != nil && r.resolve.StateChanged || r.ack != nil && r.ack.Accepted > 0
 }
 
 // attention reads what waits for the recording session; nil when nothing does
-// and nothing was acknowledged.
+// and nothing was acknowledged or resolved.
 func (r *run) attention(ctx context.Context) *attention {
 	by := r.c.by().Caller
 	got, err := r.k.opts.Service.Attention(ctx, by, by.Session)
-	if err != nil || got.RequiresAck == 0 && r.ack == nil {
-		return nil
+	if r.ack == nil && r.resolve == nil && (err != nil || got.RequiresAck == 0) {
+		return nil // what was done is said, whether what waits can be read or not
 	}
-	a := &attention{SessionID: by.Session, Source: "record", RequiresAck: got.RequiresAck, Messages: got.Messages, OmittedCount: got.OmittedCount, Ack: r.ack}
+	a := &attention{SessionID: by.Session, Source: "record", RequiresAck: got.RequiresAck, Messages: got.Messages, OmittedCount: got.OmittedCount, Ack: r.ack, Resolve: r.resolve}
 	if a.Messages == nil {
 		a.Messages = []workflow.MessageView{}
 	}

@@ -16,7 +16,9 @@ type run struct {
 	phases  *envelope.Phases // nil: the call has no control member
 	control *Control         // likewise
 	row     *workflow.Call   // nil: the call leaves no row
+	// What the envelope's messages came to, before main.
 	ack     *workflow.AckResult
+	resolve *resolved
 	// recorded: the recorder is authorized and the call is past its admission.
 	recorded bool
 }
@@ -142,9 +144,11 @@ func (r *run) messages(ctx context.Context) *Result {
 	by := r.c.by().Caller
 	if m := env.Resolve; m != nil {
 		in := workflow.ResolveMessage{SessionID: env.Record, MessageID: m.MessageID, Resolution: m.Resolution}
-		if _, err := r.k.opts.Service.ResolveMessage(ctx, by, in); err != nil {
+		got, err := r.k.opts.Service.ResolveMessage(ctx, by, in)
+		if err != nil {
 			return stopped(err)
 		}
+		r.resolve = &resolved{MessageID: got.Message.MessageID, StateChanged: got.StateChanged, Replayed: got.Replayed}
 	}
 	if len(env.Ack) > 0 {
 		got, err := r.k.opts.Service.Ack(ctx, by, env.Record, env.Ack)
@@ -237,6 +241,9 @@ func (r *run) answer(ctx context.Context, res Result) Answer {
 		extra["invocation_id"] = r.row.ID
 	}
 	r.decorate(ctx, extra)
+	if res.Fault != nil && res.Change == Unchanged && r.wroteMessages() {
+		extra["state_changed"] = true // the main call has changed nothing, and this call has
+	}
 	a := Answer{Success: res.Success(), Control: r.control, State: res.State}
 	var err error
 	if a.Output, err = res.body(extra); err != nil {

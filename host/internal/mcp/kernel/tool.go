@@ -14,6 +14,7 @@ import (
 type Def struct {
 	Name        string
 	Description string
+	Sidecar     string          // what there is to say of it to a caller that may have envelopes
 	Scope       string          // what a caller must be allowed; empty: nothing (a gateway: its target's)
 	Fields      envelope.Fields // which members its envelope may have
 	Detail      envelope.Detail // how much of them its schema spells out
@@ -111,6 +112,15 @@ func (t *Tool) Schema(g *envelope.Grammar, withEnvelope bool) []byte {
 	}
 	property, defs := g.Schema(t.Fields, t.Closeout || t.Gateway, t.Detail)
 	return t.Shape.SchemaWith(property, defs)
+}
+
+// Describe is the tool's description, with what concerns envelopes where the
+// caller's revision has them.
+func (t *Tool) Describe(withEnvelope bool) string {
+	if !withEnvelope || t.Sidecar == "" {
+		return t.Description
+	}
+	return t.Description + " " + t.Sidecar
 }
 
 // Enter reads the arguments of a gateway: the name of the tool that is meant,

@@ -120,7 +120,7 @@ func (s *Shape) decode(v Value, dst reflect.Value, path string) *FieldError {
 		}
 		dst.SetString(v.Text)
 	case Number:
-		n, ok := v.integer()
+		n, ok := v.Integer()
 		if !ok {
 			return &FieldError{path, "it must be a whole number of at most 64 bits, without fraction and exponent"}
 		}

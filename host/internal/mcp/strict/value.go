@@ -79,9 +79,9 @@ func (v Value) Without(name string) Value {
 	return out
 }
 
-// integer reads a whole number: digits with at most a minus before them, no
+// Integer reads a whole number: digits with at most a minus before them, no
 // leading zero, no -0, no fraction, no exponent, within 64 bits.
-func (v Value) integer() (int64, bool) {
+func (v Value) Integer() (int64, bool) {
 	if v.Kind != Number || string(v.Raw) == "-0" {
 		return 0, false
 	}

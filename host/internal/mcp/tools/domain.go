@@ -8,6 +8,7 @@ package tools
 
 import (
 	"context"
+	"strings"
 
 	"github.com/airlock-host/airlock/host/internal/mcp/envelope"
 	"github.com/airlock-host/airlock/host/internal/mcp/kernel"
@@ -59,8 +60,10 @@ func reads(name, scope, text string) kernel.Def {
 	return kernel.Def{Name: name, Scope: scope, Description: text, Fields: envelope.All, Detail: envelope.Full, ReadOnly: true}
 }
 
-func writes(name, scope, text string) kernel.Def {
-	return kernel.Def{Name: name, Scope: scope, Description: text, Fields: envelope.All, Detail: envelope.Brief}
+// writes is a tool that changes something; sidecar is how it stands in an
+// envelope, where it can.
+func writes(name, scope, text string, sidecar ...string) kernel.Def {
+	return kernel.Def{Name: name, Scope: scope, Description: text, Sidecar: strings.Join(sidecar, " "), Fields: envelope.All, Detail: envelope.Brief}
 }
 
 // Goals are the tools on goals.
@@ -74,12 +77,12 @@ func Goals(s workflow.Service) []*kernel.Tool {
 			func(c ctx, b by, in workflow.GetGoal) kernel.Result { return read(s.GetGoal(c, b.Caller, in)) }),
 		kernel.NewTool(reads("list_goals", ScopeRead, "List goals, the last changed first."),
 			func(c ctx, b by, in workflow.ListGoals) kernel.Result { return read(s.ListGoals(c, b.Caller, in)) }),
-		kernel.NewTool(writes("checkpoint_goal", ScopeManage, "Record progress on a goal: steps done, the step begun, a summary. "+
+		kernel.NewTool(writes("checkpoint_goal", ScopeManage, "Record progress on a goal: steps done, the step begun, a summary.",
 			`As a sidecar, with the same members: "_wc":{"control":{"before":{"goal_progress":{"goal_id":"wc_goal_abcdefghijklmnop","expected_revision":3,"completed_step_ids":["implement"],"current_step_id":"tests","summary":"Implemented; begin the tests","idempotency_key":"implement-done"}}}}`),
 			func(c ctx, b by, in workflow.CheckpointGoal) kernel.Result {
 				return goal(s.CheckpointGoal(c, b.Caller, in))
 			}),
-		kernel.NewTool(writes("update_goal", ScopeManage, "Change a goal, or end it with lifecycle completed or cancelled. "+
+		kernel.NewTool(writes("update_goal", ScopeManage, "Change a goal, or end it with lifecycle completed or cancelled.",
 			`On finish_coding_task, as a sidecar, completed: "_wc":{"control":{"after_success":{"goal_completion":{"goal_id":"wc_goal_abcdefghijklmnop","expected_revision":4,"idempotency_key":"goal-done","terminal_reason":"All conditions hold"}}}}`),
 			func(c ctx, b by, in workflow.UpdateGoal) kernel.Result { return goal(s.UpdateGoal(c, b.Caller, in)) }),
 	}
@@ -102,7 +105,7 @@ func Work(s workflow.Service) []*kernel.Tool {
 				r, err := s.StartAttempt(c, b.Caller, in)
 				return wrote(r, err, r.StateChanged, r.Replayed)
 			}),
-		kernel.NewTool(writes("heartbeat_agent_task_attempt", ScopeManage, "Move the lease of your attempt; nothing else does. "+
+		kernel.NewTool(writes("heartbeat_agent_task_attempt", ScopeManage, "Move the lease of your attempt; nothing else does.",
 			`As a sidecar: "_wc":{"control":{"before":{"attempt_heartbeat":{"task_id":"wc_agent_task_abcdefghijklmnop","attempt_id":"wc_agent_task_attempt_abcdefghijklmnop","assignee_agent_id":"wc_dagent_abcdefghijklmnop","attempt_fence":"wc_agent_task_fence_abcdefghijklmnopqrstuA","attempt_controller_generation":1}}}}`),
 			func(c ctx, b by, in workflow.Heartbeat) kernel.Result {
 				r, err := s.Heartbeat(c, b.Caller, in)
@@ -113,7 +116,7 @@ func Work(s workflow.Service) []*kernel.Tool {
 				r, err := s.CompleteAttempt(c, b.Caller, in)
 				return wrote(r, err, r.StateChanged, r.Replayed)
 			}),
-		kernel.NewTool(writes("consume_agent_wake", ScopeManage, "Say that you go on after a wake (a restart, a resume), with its token. "+
+		kernel.NewTool(writes("consume_agent_wake", ScopeManage, "Say that you go on after a wake (a restart, a resume), with its token.",
 			`As a sidecar: "_wc":{"control":{"before":{"wake_consume":{"agent_id":"wc_dagent_abcdefghijklmnop","endpoint_id":"wc_endpoint_abcdefghijklmnop","expected_controller_generation":2,"wake_id":"wc_wake_abcdefghijklmnop","consume_token":"wc_wake_consume_abcdefghijklmnopqrstuA"}}}}`),
 			func(c ctx, b by, in workflow.ConsumeWake) kernel.Result {
 				r, err := s.ConsumeWake(c, b.Caller, in)

@@ -29,7 +29,7 @@ type Runtime interface {
 // CallTool is call_runtime_tool.
 type CallTool struct {
 	Tool      string       `wc:"tool,required"`
-	Arguments strict.Value `wc:"arguments,required" doc:"the tool's own arguments, without _wc: that stands beside tool"`
+	Arguments strict.Value `wc:"arguments,required" doc:"the tool's own arguments"`
 }
 
 // RunCommand is run_command (rulings 39).
@@ -74,7 +74,7 @@ type Effects struct {
 // Tools are run_command, ask_operator and call_runtime_tool.
 func (e *Effects) Tools() []*kernel.Tool {
 	run := kernel.NewTool(kernel.Def{Name: "run_command", Scope: ScopeExecute, Effect: true, Fields: envelope.All, Detail: envelope.Full,
-		Description: "Run a program in your workspace and wait for it; after two minutes it goes on as a job. " + guidance}, e.run)
+		Description: "Run a program in your workspace and wait for it; after two minutes it goes on as a job.", Sidecar: guidance}, e.run)
 	kernel.Check(run, e.project)
 	kernel.Admit(run, func(ctx context.Context, by kernel.By, in RunCommand) (kernel.Admission, *kernel.Result) {
 		return admit(ctx, e.Runtime, "run_command", by, in)
@@ -92,7 +92,8 @@ func (e *Effects) Tools() []*kernel.Tool {
 		return admit(ctx, e.Runtime, "ask_operator", by, in)
 	})
 	call := kernel.NewTool(kernel.Def{Name: "call_runtime_tool", Gateway: true, Fields: envelope.All, Detail: envelope.Full,
-		Description: "Call another of these tools by its name. _wc stands beside tool and counts for the tool that is called."},
+		Description: "Call another of these tools by its name.",
+		Sidecar:     "_wc stands beside tool, not in the arguments of the tool that is called, and counts for that."},
 		func(context.Context, kernel.By, CallTool) kernel.Result {
 			return kernel.Unsure("internal_error", "a gateway is no tool that runs") // the adapter puts its target in its place
 		})
