@@ -209,6 +209,32 @@ func TestMCPFromAHarness(t *testing.T) {
 	if a, err := mcpCall(c, base+"/mcp", "0000", "list_goals", `{}`); err != nil || a.status != http.StatusUnauthorized {
 		t.Errorf("a wrong token: %d %v", a.status, err)
 	}
+	last := 0
+	for range 30 {
+		a, err := mcpCall(c, base+"/mcp", strings.Repeat("0", 64), "list_goals", `{}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = a.status
+	}
+	if last != http.StatusTooManyRequests {
+		t.Errorf("after 30 wrong tokens: %d", last)
+	}
+	// A token that is replaced is void, and the new one is good, here too.
+	var replaced struct{ Token string }
+	if status := r.call("POST", "/tasks/task%2F1/token", map[string]any{"scopes": []string{"propose"}}, &replaced); status != http.StatusCreated {
+		t.Fatalf("a new token: %d", status)
+	}
+	if a := do("list_goals", `{}`); a.status != http.StatusUnauthorized && a.status != http.StatusTooManyRequests {
+		t.Errorf("the old token: %d %s", a.status, a.text)
+	}
+	if token = replaced.Token; do("list_goals", `{}`).status != http.StatusForbidden {
+		t.Error("a token without a scope of the endpoint is let in")
+	}
+	r.call("POST", "/tasks/task%2F1/token", map[string]any{"scopes": []string{"propose", "mcp"}}, &replaced)
+	if token = replaced.Token; !do("list_goals", `{}`).Success {
+		t.Error("the new token is not good")
+	}
 	r.end(syscall.SIGKILL)
 	r.start()
 	base, _ = r.harnessTask("task/2") // where the host listens now

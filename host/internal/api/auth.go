@@ -131,6 +131,12 @@ func (s *Server) denied(r *http.Request, text string) *problem {
 	return refuse(http.StatusTooManyRequests, "too many wrong credentials; wait a minute")
 }
 
+// WrongCredential counts a wrong credential that a mounted handler has found, and
+// says whether its remote has shown too many.
+func (s *Server) WrongCredential(r *http.Request) (tooMany bool) {
+	return s.denied(r, "").Status == http.StatusTooManyRequests
+}
+
 // allow says whether an operator may use a route.
 func allow(need Credential, op *Operator) error {
 	switch need {

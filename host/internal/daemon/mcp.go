@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,7 +46,9 @@ func (h *host) newMCP() error {
 		Token: func(ctx context.Context, token string) (workflow.Owner, []string, bool) {
 			task, scopes, ok := h.engine.TaskOfToken(ctx, token)
 			return workflow.Owner(task), scopes, ok
-		}})
+		},
+		// Requests come through that server only.
+		Wrong: func(r *http.Request) bool { return h.server.WrongCredential(r) }})
 	h.dialer.mcp = h.mcp
 	return err
 }
