@@ -115,11 +115,8 @@ type socketListener struct {
 	handed atomic.Bool
 }
 
-// File gives a copy of the socket to hand over; the path stays from then on.
-func (l *socketListener) File() (*os.File, error) {
-	l.handed.Store(true)
-	return l.UnixListener.File()
-}
+// Handed says whether another process goes on to listen: the path then stays.
+func (l *socketListener) Handed(is bool) { l.handed.Store(is) }
 
 // Close stops listening and removes the socket, unless it was handed over.
 func (l *socketListener) Close() error {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -30,7 +31,10 @@ import (
 	"github.com/airlock-host/airlock/host/internal/engine"
 	"github.com/airlock-host/airlock/host/internal/executor"
 	"github.com/airlock-host/airlock/host/internal/failpoint"
+	"github.com/airlock-host/airlock/host/internal/governance/gate"
 	"github.com/airlock-host/airlock/host/internal/heads"
+	"github.com/airlock-host/airlock/host/internal/heads/record"
+	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/manual"
 	"github.com/airlock-host/airlock/host/internal/mcp"
 	"github.com/airlock-host/airlock/host/internal/plugins"
@@ -66,10 +70,11 @@ type Options struct {
 	Hangup <-chan os.Signal
 	// Handed is what the process before has handed over; nil: nothing.
 	Handed *Handover
-	// Upgrade asks the host to let go for the program that replaces it: Run then
-	// gives HandOver what that one needs, and comes back.
-	Upgrade  <-chan struct{}
-	HandOver func(*Handover)
+	// Upgrade asks the host to hand itself over to Program. Run then calls LetGo,
+	// once it has, and comes back.
+	Upgrade <-chan os.Signal
+	Program string
+	LetGo   func(*Succession)
 }
 
 // Addresses are where a host can be reached.
@@ -90,7 +95,7 @@ type host struct {
 	sealKey     []byte
 	sink        *heads.Sink // nil: there is no second place for heads
 	run         *runDir
-	trouble     []string         // what status says of the start
+	trouble     trouble          // what status says of the start
 	fail        failpoint.Hook   // nil, but in tests
 	clock       func() time.Time // nil, but in tests: time.Now
 	catalog     *plugins.Catalog
@@ -106,7 +111,11 @@ type host struct {
 	counted   *telemetry.Metrics
 	traces    *telemetry.Exporter // nil: no traces
 	operators atomic.Pointer[api.Operators]
+	rules     *gate.Rules // that the engine begins with
+	room      http.Handler
+	pages     http.Handler
 	now       running
+	took      laps // of a host that was taken over
 	// background is what runs beside the listeners, until life ends.
 	background sync.WaitGroup
 	life       context.Context
@@ -123,14 +132,35 @@ func Run(ctx context.Context, opts Options) (err error) {
 	h.now.approve.Store(h.cfg.Orchestrator != nil && h.cfg.Orchestrator.Approvals == "answer")
 	h.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defer func() { err = errors.Join(err, h.close()) }()
+	if err := h.loadFailpoints(); err != nil {
+		return err
+	}
+	if opts.Handed.takesOver() {
+		return h.takeOver(ctx)
+	}
 	if err := h.openStore(); err != nil {
 		return err
 	}
 	h.startPlugins(ctx)
+	if err := h.assemble(); err != nil {
+		return err
+	}
+	return h.begin(ctx)
+}
+
+// begin takes the missions up, listens and serves.
+func (h *host) begin(ctx context.Context) error {
+	if err := h.newEngine(); err != nil {
+		return err
+	}
 	if err := h.startEngine(ctx); err != nil {
 		return err
 	}
-	return h.serve(ctx)
+	l, err := h.open()
+	if err != nil {
+		return err
+	}
+	return h.serve(ctx, l)
 }
 
 // openStore makes the directories, the identity and the store.
@@ -143,24 +173,10 @@ func (h *host) openStore() error {
 			return err
 		}
 	}
-	head := h.cfg.Governance.Head
-	key, err := heads.LoadOrCreateKey(head.KeyFile)
-	if err != nil {
+	if err := h.openHeads(); err != nil {
 		return err
 	}
-	h.workflowKey = key.Derive("airlock.workflow.v1")
-	h.sealKey = key.Derive("airlock.pending.v1")
-	points, err := failpoint.New(os.Getenv(failpoint.File))
-	if err != nil {
-		return err
-	}
-	if h.fail, h.clock = points.Hook(), points.Now(); h.fail != nil {
-		h.log.Warn("this host fails on purpose, for a test", "orders", os.Getenv(failpoint.File))
-	}
-	if h.heads, err = heads.Open(heads.Options{File: head.File, Key: key, Log: h.log.Named("heads"), Also: h.openSink(head.URL),
-		Now: h.clock, Hook: h.fail}); err != nil {
-		return err
-	}
+	var err error
 	if h.store, err = store.Open(store.Options{Dir: h.cfg.DataDir, Log: h.log.Named("store"), Heads: h.heads, Hook: h.fail}); err != nil {
 		return err
 	}
@@ -175,6 +191,39 @@ func (h *host) openStore() error {
 	return err
 }
 
+// openHeads opens the file of trusted heads.
+func (h *host) openHeads() error {
+	key, err := h.loadKey()
+	if err != nil {
+		return err
+	}
+	head := h.cfg.Governance.Head
+	h.heads, err = heads.Open(heads.Options{File: head.File, Key: key, Log: h.log.Named("heads"), Also: h.openSink(head.URL),
+		Now: h.clock, Hook: h.fail})
+	return err
+}
+
+// loadFailpoints reads what is to fail on purpose, in tests.
+func (h *host) loadFailpoints() error {
+	points, err := failpoint.New(os.Getenv(failpoint.File))
+	if err != nil {
+		return err
+	}
+	if h.fail, h.clock = points.Hook(), points.Now(); h.fail != nil {
+		h.log.Warn("this host fails on purpose, for a test", "orders", os.Getenv(failpoint.File))
+	}
+	return nil
+}
+
+// loadKey reads the host's key, and derives others from it.
+func (h *host) loadKey() (heads.Key, error) {
+	key, err := heads.LoadOrCreateKey(h.cfg.Governance.Head.KeyFile)
+	if err == nil {
+		h.workflowKey, h.sealKey = key.Derive("airlock.workflow.v1"), key.Derive("airlock.pending.v1")
+	}
+	return key, err
+}
+
 // startPlugins launches every instance; those that do not come up are
 // quarantined with their reason.
 func (h *host) startPlugins(ctx context.Context) {
@@ -186,12 +235,14 @@ func (h *host) startPlugins(ctx context.Context) {
 			return config.DecodePlugin(i, schema, nil)
 		},
 		MapDiagnostics: config.MapDiagnostics,
+		Beside:         h.opts.Handed.takesOver(),
 	})
 	h.catalog.Start(ctx, instances(h.cfg))
 	h.now.settings = h.cfg.Settings() // the plugins have said by now what may be shown
 }
 
-func (h *host) startEngine(ctx context.Context) error {
+// assemble makes what needs plugins and no store.
+func (h *host) assemble() error {
 	agent := h.opts.CellAgent
 	if agent == "" {
 		exe, err := os.Executable()
@@ -210,10 +261,30 @@ func (h *host) startEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rules, err := compileRules(h.cfg, h.cfg.DataDir)
+	if h.rules, err = compileRules(h.cfg, h.cfg.DataDir); err != nil {
+		return err
+	}
+	operators, err := api.LoadOperators(h.cfg.Operators, os.Getenv)
 	if err != nil {
 		return err
 	}
+	h.operators.Store(operators)
+	if h.cfg.TLS != nil {
+		certs, err := api.LoadCertificates(h.cfg.TLS)
+		if err != nil {
+			return err
+		}
+		h.now.tls.Store(certs)
+	}
+	if h.room, err = ui.New(version.Version); err != nil {
+		return err
+	}
+	h.pages, err = manual.New(docs.Pages, version.Version)
+	return err
+}
+
+// newEngine makes the engine and what goes with it; nothing runs yet.
+func (h *host) newEngine() (err error) {
 	if h.dialer, err = h.newDialer(); err != nil {
 		return err
 	}
@@ -221,13 +292,15 @@ func (h *host) startEngine(ctx context.Context) error {
 		return err
 	}
 	beside := filepath.Dir(h.cfg.Governance.Head.File)
-	h.engine = engine.New(engine.Options{Config: h.cfg, Rules: rules, SealKey: h.sealKey, WorkflowKey: h.workflowKey,
+	h.engine = engine.New(engine.Options{Config: h.cfg, Rules: h.rules, HandedOver: h.opts.Handed.after(), SealKey: h.sealKey, WorkflowKey: h.workflowKey,
 		StopsDir: filepath.Join(beside, "stops"), SpoolDir: filepath.Join(beside, "spool"), Dialer: h.dialer, HostID: h.id, BootID: bootID(), Store: h.store,
 		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission, Committed: h.committed,
 		Now: h.clock, Hook: h.fail})
-	if err := h.newMCP(); err != nil {
-		return err
-	}
+	return h.newMCP()
+}
+
+// startEngine takes up the missions of the host's earlier life.
+func (h *host) startEngine(ctx context.Context) error {
 	h.startMirror(ctx)
 	return h.engine.Start(ctx)
 }
@@ -241,26 +314,26 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// serve listens, registers, and comes back when the context has ended and the
-// missions are suspended.
-func (h *host) serve(ctx context.Context) error {
-	var err error
-	operators, err := api.LoadOperators(h.cfg.Operators, os.Getenv)
-	if err != nil {
-		return err
-	}
-	h.operators.Store(operators)
+// open makes the listeners and what answers there; nothing is accepted yet.
+func (h *host) open() (*listeners, error) {
 	l, err := h.listen()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if err = h.newExecutor(l); err == nil {
+		h.server, err = h.newAPI(l)
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// serve serves, registers, and comes back when the context has ended and the
+// missions are suspended, or when another process has taken the host over.
+func (h *host) serve(ctx context.Context, l *listeners) error {
 	defer l.close()
-	if err := h.newExecutor(l); err != nil {
-		return err
-	}
-	if h.server, err = h.newAPI(l); err != nil {
-		return err
-	}
 	// The API and the link outlive the context: the suspended events leave
 	// through them.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -278,44 +351,21 @@ func (h *host) serve(ctx context.Context) error {
 		h.background.Go(func() { h.traces.Run(life) })
 	}
 	h.retain(life)
+	h.opts.Handed.tellUp()
+	if h.took.lap("up"); len(h.took.at) > 0 {
+		h.log.Info("the host was taken over", h.took.at...)
+	}
 	if h.opts.Up != nil {
 		h.opts.Up(l.addresses)
 	}
-	select {
-	case <-ctx.Done():
-	case err = <-served:
-		served <- nil
-	case <-h.opts.Upgrade:
-		return h.letGo(l, end, linked, served)
+	next, err := h.untilEnd(ctx, l, served)
+	if next != nil {
+		return h.letGo(l, next, end, linked, served)
 	}
 	err = errors.Join(err, h.suspend())
 	end()
 	<-linked
 	return errors.Join(err, <-served)
-}
-
-// letGo suspends the missions for the program that takes over. Nothing is refused
-// meanwhile: no connection is accepted any more before the engine stops taking
-// missions, and those that come wait in the listeners, which stay open. What the
-// orchestrator has not been told is in the outbox.
-func (h *host) letGo(l *listeners, end func(), linked <-chan struct{}, served <-chan error) error {
-	over, err := l.handOver(h.exec.Token())
-	if err != nil {
-		h.log.Error("the listeners cannot be handed over; the host ends as for a restart", "error", err)
-		over = nil
-	}
-	end()
-	err = <-served
-	<-linked
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
-	defer cancel()
-	if serr := h.engine.Suspend(ctx, false); serr != nil {
-		h.log.Error("not every mission could be suspended; they are taken up as after a crash", "error", serr)
-	}
-	if over != nil {
-		h.opts.HandOver(over)
-	}
-	return err
 }
 
 // suspend is the planned shutdown.
@@ -353,7 +403,7 @@ func (h *host) newAPI(l *listeners) (*api.Server, error) {
 		OrchestratorStatus: handler(h.exec.StatusHandler), Reconnect: handler(h.exec.ReconnectHandler),
 		Dispatch: handler(h.exec.Dispatch), MetricsOpen: h.cfg.Telemetry.MetricsOpen,
 		MCP:   h.mcp.HTTP(),
-		Sign:  h.heads.Sign,
+		Sign:  func(head journal.NewHead) (record.Record, record.Key) { return h.heads.Sign(head) },
 		Drain: h.drain, Config: h.showConfig, RESTBase: l.restBase(h.cfg.Listen.Advertise),
 	}
 	if o := h.cfg.Orchestrator; o != nil && o.Sandbox && o.SandboxHITL {
@@ -362,14 +412,7 @@ func (h *host) newAPI(l *listeners) (*api.Server, error) {
 	if h.opts.Load != nil {
 		opts.Reload = func(ctx context.Context) (any, error) { return h.reload(ctx) }
 	}
-	room, err := ui.New(version.Version)
-	if err != nil {
-		return nil, err
-	}
-	opts.UI = room
-	if opts.Docs, err = manual.New(docs.Pages, version.Version); err != nil {
-		return nil, err
-	}
+	opts.UI, opts.Docs = h.room, h.pages
 	if h.cfg.Telemetry.Prometheus {
 		opts.Metrics, opts.Register = h.metrics, h.metrics
 	}
@@ -411,33 +454,52 @@ func (h *host) drain(ctx context.Context, deadline time.Duration) error {
 
 // close ends what was begun, in reverse.
 func (h *host) close() error {
-	var errs []error
 	if h.engine != nil {
 		h.engine.Close()
 	}
+	h.closeGates()
+	if h.catalog != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		h.catalog.Close(ctx)
+		cancel()
+	}
+	var err error
+	if h.mirror != nil {
+		err = h.mirror.Close()
+	}
+	err = errors.Join(err, h.closeStore(), h.letGoOfFiles())
+	h.closeSink()
+	return err
+}
+
+// closeGates ends what cells reach.
+func (h *host) closeGates() {
 	if h.mcp != nil {
 		h.mcp.Close()
 	}
 	if h.dialer != nil {
 		h.dialer.gateway.Close()
 	}
-	if h.catalog != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		h.catalog.Close(ctx)
-		cancel()
-	}
-	if h.mirror != nil {
-		errs = append(errs, h.mirror.Close())
-	}
-	if h.store != nil {
-		errs = append(errs, h.store.Close())
-	}
+	h.mcp, h.dialer = nil, nil
+}
+
+// letGoOfFiles gives back what only one process can have beside the store: the
+// heads and the run directory. A second time it does nothing.
+func (h *host) letGoOfFiles() error {
+	var errs []error
 	if h.heads != nil {
 		errs = append(errs, h.heads.Close())
 	}
-	h.closeSink()
 	if h.run != nil {
 		errs = append(errs, h.run.release())
 	}
+	h.heads, h.run = nil, nil
 	return errors.Join(errs...)
+}
+
+func (h *host) closeStore() error {
+	if h.store == nil {
+		return nil
+	}
+	return h.store.Close()
 }

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
-	"os/exec"
+	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,17 +21,19 @@ import (
 // handed: a file in memory, so that no token is in an environment.
 const handoverEnv = "AIRLOCK_HANDOVER"
 
-// checkWait bounds the look at a new program before the old one lets go.
-const checkWait = 30 * time.Second
-
 // Handover is what a process of the host hands to the program that replaces it:
 // listeners that stay open, so that whoever connects meanwhile waits instead of
-// being refused, and the registration's token.
+// being refused, the registration's token, and, where the process before still
+// lives, the link to it.
 type Handover struct {
-	FDs   map[string]int `json:"fds"` // rest, ws, socket
+	// FDs are rest, ws and socket; link, to the process before; and life, whose
+	// other end closes with the process that supervisors know.
+	FDs   map[string]int `json:"fds"`
 	Token string         `json:"token,omitempty"`
 
 	files map[string]*os.File
+	link  *link // nil: the process before has ended
+	life  int   // 0: none
 }
 
 // TakeHandover gives what an earlier process has handed over; nil: nothing.
@@ -60,9 +61,31 @@ func TakeHandover() (*Handover, error) {
 	h.files = map[string]*os.File{}
 	for name, fd := range h.FDs {
 		unix.CloseOnExec(fd)
-		h.files[name] = os.NewFile(uintptr(fd), name) //nolint:gosec // of our own process before
+		switch name {
+		case "link":
+			h.link = newLink(fd)
+		case "life":
+			h.life = fd
+			go endWith(fd)
+		default:
+			h.files[name] = os.NewFile(uintptr(fd), name) //nolint:gosec // of our own process before
+		}
 	}
 	return &h, nil
+}
+
+// endWith ends this process, as a kill does, when the one that supervisors know
+// has ended: they would start another host beside this one.
+func endWith(life int) {
+	for b := make([]byte, 1); ; {
+		n, err := unix.Read(life, b)
+		if n == 0 && err == nil {
+			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }
 
 // tcp gives the listener for an address: the one that was handed over if it
@@ -122,55 +145,65 @@ func (h *Handover) token() string {
 	return h.Token
 }
 
-// handOver takes copies of the listeners, which stay open when they are closed.
-func (l *listeners) handOver(token string) (*Handover, error) {
-	h := &Handover{FDs: map[string]int{}, Token: token, files: map[string]*os.File{}}
-	for name, one := range map[string]net.Listener{"rest": l.rest, "ws": l.ws, "socket": l.socket} {
-		filer, ok := one.(interface{ File() (*os.File, error) })
-		if !ok {
-			return nil, fmt.Errorf("the listener %s cannot be handed over", name)
-		}
-		f, err := filer.File()
-		if err != nil {
-			h.close()
-			return nil, fmt.Errorf("hand over the listener %s: %w", name, err)
-		}
-		h.files[name], h.FDs[name] = f, int(f.Fd())
+// takesOver says that the process before still has the host and waits until this
+// one is ready.
+func (h *Handover) takesOver() bool { return h != nil && h.link != nil }
+
+// after says that the process before has let go in good order, without an end
+// that anybody was told of.
+func (h *Handover) after() bool { return h.takesOver() }
+
+// wait says that this process is ready, with the plugins that are not well, and
+// waits until the one before has let go.
+func (h *Handover) wait(ctx context.Context, unwell map[string]string) error {
+	if err := h.link.send(message{Ready: true, Unwell: unwell}); err != nil {
+		return fmt.Errorf("the host that was to be taken over has gone: %w", err)
 	}
-	return h, nil
+	m, err := h.link.receive(ctx, 0)
+	if err == nil && !m.Yours {
+		err = errors.New("it says something else")
+	}
+	if err != nil {
+		return fmt.Errorf("the host was not handed over: %w", err)
+	}
+	h.Token = m.Token
+	return nil
 }
 
-// exec replaces this process by the program at path, which takes everything
-// over. It comes back with an error only.
+// tellUp tells the process before that this one serves.
+func (h *Handover) tellUp() {
+	if h.takesOver() {
+		_ = h.link.send(message{Up: true}) // one that was killed needs no word
+		_ = h.link.f.Close()
+	}
+}
+
+// exec replaces this process by a program, which takes everything over. It comes
+// back with an error only.
 func (h *Handover) exec(path string, args []string) error {
-	text, err := json.Marshal(h)
+	fd, err := h.sealed()
 	if err != nil {
 		return err
 	}
-	fd, err := unix.MemfdCreate("airlock-handover", 0)
-	if err != nil {
-		return err
-	}
-	if _, err := unix.Write(fd, text); err != nil {
-		return err
-	}
-	for _, f := range h.files {
-		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
+	for _, open := range append(slices.Collect(maps.Values(h.FDs)), fd) {
+		if _, err := unix.FcntlInt(uintptr(open), unix.F_SETFD, 0); err != nil { //nolint:gosec // a descriptor
 			return err
 		}
 	}
 	return unix.Exec(path, args, append(os.Environ(), handoverEnv+"="+strconv.Itoa(fd)))
 }
 
-// checkProgram says why a program may not take this host over: it does not run,
-// or refuses the configuration.
-func checkProgram(ctx context.Context, path, config string) error {
-	ctx, cancel := context.WithTimeout(ctx, checkWait)
-	defer cancel()
-	for _, args := range [][]string{{"version"}, {"validate", config}} {
-		if text, err := exec.CommandContext(ctx, path, args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s %s: %w: %s", path, strings.Join(args, " "), err, text[max(0, len(text)-2000):])
-		}
+// sealed gives a file in memory that says what is handed over.
+func (h *Handover) sealed() (fd int, err error) {
+	text, err := json.Marshal(h)
+	if err != nil {
+		return 0, err
 	}
-	return nil
+	if fd, err = unix.MemfdCreate("airlock-handover", unix.MFD_CLOEXEC); err != nil {
+		return 0, err
+	}
+	if _, err = unix.Write(fd, text); err != nil {
+		return 0, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
 }

@@ -30,11 +30,6 @@ func (h *host) listen() (_ *listeners, err error) {
 	scheme := ""
 	if h.cfg.TLS != nil {
 		scheme = "s"
-		certs, err := api.LoadCertificates(h.cfg.TLS)
-		if err != nil {
-			return nil, err
-		}
-		h.now.tls.Store(certs)
 		l.tls = api.TLSConfig(h.now.tls.Load)
 	}
 	if l.rest, err = h.opts.Handed.tcp("rest", h.cfg.Listen.REST); err != nil {
@@ -75,6 +70,17 @@ func (l *listeners) restBase(advertise string) string {
 
 func (l *listeners) forAPI() api.Listeners {
 	return api.Listeners{REST: l.rest, WS: l.ws, Operator: l.socket, TLS: l.tls}
+}
+
+// hand has the listeners' addresses stay when they are closed; keep takes that
+// back.
+func (l *listeners) hand() { l.handed(true) }
+func (l *listeners) keep() { l.handed(false) }
+
+func (l *listeners) handed(are bool) {
+	if s, ok := l.socket.(interface{ Handed(bool) }); ok {
+		s.Handed(are)
+	}
 }
 
 func (l *listeners) close() {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -63,7 +62,7 @@ func (h *host) ready() api.Readiness {
 			r.Heads = strings.TrimPrefix(r.Heads+"; "+err.Error(), "; ")
 		}
 	}
-	r.Trouble = slices.Clone(h.trouble)
+	r.Trouble = h.trouble.all()
 	if why := h.now.refused.Load(); why != nil {
 		r.Trouble = append(r.Trouble, *why)
 	}

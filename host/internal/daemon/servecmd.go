@@ -32,15 +32,23 @@ SIGHUP and ` + "`airlock reload`" + ` read the configuration again. What can be 
 while missions run is applied, the rest waits for the next mission or for a
 restart; the log says which. A configuration with an error changes nothing.
 
-SIGUSR2 has the host replaced by the program that now lies at its path, in the
-same process: the listeners stay open and whoever connects meanwhile waits a
-moment. A program that does not run or refuses the configuration changes nothing.`,
+SIGUSR2 has the host replaced by the program that now lies at its path. That one
+gets ready beside the host that works, and takes it over in a moment in which who
+connects waits; missions go on. If it does not get ready nothing changes. The
+process that was started stays, to pass signals on and to end as the host does.`,
 		Example: `  airlock serve --config /etc/airlock/airlock.hcl
   airlock serve --config /etc/airlock/conf.d        # every *.hcl in it, in name order`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if pid := guarding(); pid != 0 {
+				return guard(pid)
+			}
 			log, err := newLog(level, jsonLog)
+			if err != nil {
+				return err
+			}
+			handed, err := TakeHandover()
 			if err != nil {
 				return err
 			}
@@ -56,30 +64,24 @@ moment. A program that does not run or refuses the configuration changes nothing
 			if path, err = filepath.Abs(path); err != nil {
 				return err
 			}
-			handed, err := TakeHandover()
-			if err != nil {
-				return err
-			}
 			program, err := os.Executable() // now: later its name may be another program's
 			if err != nil {
 				return err
 			}
-			replace := make(chan os.Signal, 1)
-			signal.Notify(replace, syscall.SIGUSR2)
-			defer signal.Stop(replace)
-			upgrade := make(chan struct{})
-			go awaitUpgrade(ctx, replace, upgrade, func() error { return checkProgram(ctx, program, path) }, log)
-			var over *Handover
+			upgrade := make(chan os.Signal, 1)
+			signal.Notify(upgrade, syscall.SIGUSR2)
+			defer signal.Stop(upgrade)
+			var gone *Succession
 			load := func() (*config.Config, hcl.Diagnostics) { return config.Load(path, config.Options{}) }
 			err = Run(ctx, Options{Config: cfg, CellAgent: cellAgent, Log: log, Load: load, Path: path, Hangup: hangup, Up: func(a Addresses) {
 				log.Info("airlock is up", "rest", a.REST, "ws", a.WS, "operator_socket", a.Socket)
 				tellSystemd(ctx, a.Socket, log)
-			}, Handed: handed, Upgrade: upgrade, HandOver: func(h *Handover) { over = h }})
-			if over == nil {
-				return err
-			}
-			log.Info("the host is replaced by the program at its path", "program", program, "error", err)
-			return fmt.Errorf("replace the host by %s: %w", program, over.exec(program, os.Args))
+			}, Handed: handed, Upgrade: upgrade, Program: program, LetGo: func(s *Succession) {
+				if gone = s; s.PID != 0 {
+					passOn(ctx, s.PID)
+				}
+			}})
+			return afterwards(gone, handed, err, log)
 		},
 	}
 	f := cmd.Flags()
@@ -90,22 +92,40 @@ moment. A program that does not run or refuses the configuration changes nothing
 	return cmd
 }
 
-// awaitUpgrade closes upgrade once a signal has come and the program that is to
-// take over was found good.
-func awaitUpgrade(ctx context.Context, signals <-chan os.Signal, upgrade chan<- struct{}, check func() error, log hclog.Logger) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-signals:
-		}
-		if err := check(); err != nil {
-			log.Error("the host is not replaced: the program at its path cannot take over", "error", err)
-			continue
-		}
-		close(upgrade)
+// afterwards is what a process does that has run a host: it ends, begins anew, or
+// guards the one that has taken the host over.
+func afterwards(gone *Succession, handed *Handover, err error, log hclog.Logger) error {
+	switch {
+	case gone == nil:
+		return err
+	case gone.Handed != nil:
+		return fmt.Errorf("begin the host anew: %w", gone.Handed.exec("/proc/self/exe", os.Args))
+	case handed.guarded() != 0:
+		return nil
+	}
+	if err != nil {
+		log.Warn("the host was handed over; its end here was not a clean one", "error", err)
+	}
+	return fmt.Errorf("guard the host: %w", becomeGuard(gone))
+}
+
+// passOn gives signals that still come to this process to the one that has taken
+// the host over; one that has ended the context came before that.
+func passOn(ctx context.Context, pid int) {
+	p, err := os.FindProcess(pid)
+	if err != nil {
 		return
 	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, passedOn()...)
+	if ctx.Err() != nil {
+		_ = p.Signal(syscall.SIGTERM)
+	}
+	go func() {
+		for sig := range signals {
+			_ = p.Signal(sig)
+		}
+	}()
 }
 
 func newLog(level string, asJSON bool) (hclog.Logger, error) {

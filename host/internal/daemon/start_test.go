@@ -97,7 +97,7 @@ func begin(t *testing.T, dir string, work func(*store.Store)) (said string, trou
 	if err := errors.Join(h.store.Close(), h.heads.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return out.String(), h.trouble
+	return out.String(), h.trouble.all()
 }
 
 func TestALostHalfIsSaidLoudly(t *testing.T) {

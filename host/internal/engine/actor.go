@@ -38,6 +38,9 @@ type actor struct {
 	behind int
 	// away: the host has come back and has not yet said that the mission runs on.
 	away bool
+	// adopted is closed once the journal of an earlier life was found good or set
+	// aside: nothing is appended before. nil: the mission is of this life.
+	adopted chan struct{}
 
 	// view is the last committed state, for readers.
 	view atomic.Pointer[mission.Mission]
@@ -194,6 +197,21 @@ func (a *actor) next() <-chan struct{} {
 	return a.changed
 }
 
+var errClosing = errors.New("the host ends")
+
+// awaitAdopted waits until the journal of an earlier life was verified.
+func (a *actor) awaitAdopted() error {
+	if a.adopted == nil {
+		return nil
+	}
+	select {
+	case <-a.adopted:
+		return nil
+	case <-a.eng.life.Done():
+		return unavailable(errClosing)
+	}
+}
+
 // decision looks at a mission and answers with facts, or refuses.
 type decision func(m *mission.Mission) ([]mission.Fact, error)
 
@@ -201,6 +219,9 @@ type decision func(m *mission.Mission) ([]mission.Fact, error)
 // batch; it is called with the mission as it will be. Without facts and extra
 // nothing is stored.
 func (a *actor) commit(decide decision, extra func(next *mission.Mission, b *store.Batch) error) error {
+	if err := a.awaitAdopted(); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.commitLocked(decide, extra)

@@ -85,8 +85,10 @@ func (g *agent) again(a *actor) (*slotWait, bool) {
 }
 
 // occupy takes a slot whatever the count says: the mission runs already.
+// It does not wait any more if it did.
 func (g *agent) occupy(a *actor) {
 	g.mu.Lock()
+	g.queue = slices.DeleteFunc(g.queue, func(w *slotWait) bool { return w.actor == a })
 	g.running[a] = true
 	g.mu.Unlock()
 }

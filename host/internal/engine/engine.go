@@ -55,6 +55,9 @@ type Options struct {
 	Rules *gate.Rules
 	Log   hclog.Logger
 	Now   func() time.Time // nil: time.Now
+	// HandedOver: the process before has let go of everything in good order and
+	// has told nobody of an end, and dispatches are waiting.
+	HandedOver bool
 	// Changed is told of every committed state of a mission; it must not block.
 	// nil: nobody.
 	Changed func(*mission.Mission)
@@ -95,6 +98,7 @@ type Engine struct {
 	results   *results
 	orphans   orphans
 	warmTaken chan struct{} // cap 1: a warm cell was taken
+	turns     sync.Map      // of missions that are taken up, by instance: chan struct{}
 
 	capMu   sync.Mutex
 	capList []string
@@ -127,7 +131,9 @@ func New(opts Options) *Engine {
 func (e *Engine) uptime() time.Duration { return time.Since(e.born) + 1 }
 
 // Start takes up the missions and cells of the host's earlier life. It returns
-// when every one of them is in somebody's hands, not when all have resumed.
+// when every one of them is in somebody's hands, not when all have resumed. After
+// a hand-over it returns as soon as dispatches can be taken: the missions are known
+// and have their slots, and are verified and found again behind that.
 func (e *Engine) Start(ctx context.Context) error {
 	if err := e.results.store.Sweep(); err != nil {
 		e.log.Warn("what collections of files that were cut short have left could not be removed", "error", err)
@@ -138,9 +144,36 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.sweepStops(ctx); err != nil {
 		return fmt.Errorf("look through the tombstones of stops: %w", err)
 	}
-	if err := e.recover(ctx); err != nil {
+	was, err := e.loadRemains(ctx)
+	if err != nil {
 		return err
 	}
+	for _, l := range was.actors {
+		if l.a.state().Harness { // nothing comes before it is stopped
+			e.adopt(ctx, l)
+		}
+	}
+	e.refreshCapabilities()
+	if e.opts.HandedOver {
+		e.sweepSealed()
+		e.goRun(func(ctx context.Context) { e.recover(ctx, was); e.tend() })
+		return nil
+	}
+	e.recover(ctx, was)
+	e.sweepSealed()
+	e.tend()
+	return nil
+}
+
+// tend begins what goes on for as long as the host lives.
+func (e *Engine) tend() {
+	e.goRun(e.verifyRest)
+	e.goRun(e.watchPlugins)
+	e.goRun(e.keepWarm)
+}
+
+// sweepSealed removes sealed arguments that nobody waits for.
+func (e *Engine) sweepSealed() {
 	tasks := map[string]*governance.Task{}
 	for _, a := range e.live() {
 		m := a.settled()
@@ -149,11 +182,6 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.sealed.sweep(tasks); err != nil {
 		e.log.Warn("sealed arguments that nobody waits for could not be removed", "error", err)
 	}
-	e.refreshCapabilities()
-	e.goRun(e.verifyRest)
-	e.goRun(e.watchPlugins)
-	e.goRun(e.keepWarm)
-	return nil
 }
 
 // Close lets go of every mission and leaves the cells as they are.

@@ -4,34 +4,53 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/airlock-host/airlock/host/internal/cells"
+	"github.com/airlock-host/airlock/host/internal/journal"
 	"github.com/airlock-host/airlock/host/internal/mission"
 	"github.com/airlock-host/airlock/host/internal/store"
 	pluginv1 "github.com/airlock-host/airlock/proto/airlock/plugin/v1"
 	cell "github.com/airlock-host/airlock/sdk/cell"
 )
 
-// recover puts every mission of the host's earlier life into the hands of a
-// goroutine, and cells without a mission out of the way.
-func (e *Engine) recover(ctx context.Context) error {
+// remains is what the host's earlier life has left, read and not yet taken up.
+type remains struct {
+	actors []*left
+	cells  map[string]*cells.Cell // those that no live mission has
+}
+
+// left is one mission of it.
+type left struct {
+	a    *actor
+	cell *cells.Cell // nil: none
+	slot *slotWait   // of one that is queued
+	row  journal.Head
+	// overtaken: a stop of a task that was stopped already, by another.
+	overtaken bool
+}
+
+// loadRemains reads the missions of the host's earlier life and gives each its slot or
+// its place in the queue. From then on a dispatch is answered as ever: what is
+// known is known, and what is full is full. Nothing was verified or appended yet.
+func (e *Engine) loadRemains(ctx context.Context) (*remains, error) {
 	cellRows, err := e.opts.Store.Cells(ctx)
 	if err != nil {
-		return fmt.Errorf("read the cells: %w", err)
+		return nil, fmt.Errorf("read the cells: %w", err)
 	}
-	known := map[string]*cells.Cell{}
+	was := &remains{cells: map[string]*cells.Cell{}}
 	for _, r := range cellRows {
 		c, err := cells.FromRow(r)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		known[c.ID] = c
+		was.cells[c.ID] = c
 		e.opts.Cells.Known(c)
 	}
 	rows, err := e.opts.Store.LiveMissions(ctx)
 	if err != nil {
-		return fmt.Errorf("read the live missions: %w", err)
+		return nil, fmt.Errorf("read the live missions: %w", err)
 	}
 	doubtful := map[string]bool{} // their cells are looked for below
 	for _, r := range rows {
@@ -41,19 +60,26 @@ func (e *Engine) recover(ctx context.Context) error {
 			unread = e.catchUp(ctx, &m, r.Head) // of a bad journal, which adopt finds
 		}
 		if errors.Is(unread, ErrUnavailable) && !errors.Is(unread, store.ErrDamaged) {
-			return unread
+			return nil, unread
 		}
 		if err != nil { // it must not keep the others from starting
 			e.log.Error("the stored state of a mission cannot be read", "mission", r.MissionID, "error", err)
 			doubtful[r.MissionID] = true
 			continue
 		}
-		c := known[m.CellID]
-		delete(known, m.CellID)
-		e.adopt(ctx, m, r, c)
+		c := was.cells[m.CellID]
+		delete(was.cells, m.CellID)
+		was.actors = append(was.actors, e.enter(ctx, m, r, c))
 	}
 	e.loadOrphans()
-	for _, c := range known { // warm ones, and those of missions that have ended
+	e.sortOut(ctx, was.cells, doubtful)
+	return was, nil
+}
+
+// sortOut ends the cells that are warm or of missions that have ended, and sets
+// missions aside whose stored state must not be believed.
+func (e *Engine) sortOut(ctx context.Context, left map[string]*cells.Cell, doubtful map[string]bool) {
+	for _, c := range left {
 		if why := e.contradicts(ctx, c); why != "" {
 			e.orphans.hold(c.ID, why)
 			if e.actor(c.MissionID) == nil {
@@ -67,12 +93,24 @@ func (e *Engine) recover(ctx context.Context) error {
 	for id := range doubtful {
 		e.doubt(ctx, id, nil, "its stored state cannot be read")
 	}
-	e.goRun(e.reap)
-	return nil
 }
 
-// adopt makes the actor of one mission and starts what it needs.
-func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRow, c *cells.Cell) {
+// recover puts every mission of the host's earlier life into the hands of a
+// goroutine.
+func (e *Engine) recover(ctx context.Context, was *remains) {
+	for _, l := range was.actors {
+		if ctx.Err() != nil {
+			return
+		}
+		if !l.a.state().Harness { // adopted already
+			e.adopt(ctx, l)
+		}
+	}
+	e.goRun(e.reap)
+}
+
+// enter makes the actor of one mission.
+func (e *Engine) enter(ctx context.Context, m mission.Mission, r store.MissionRow, c *cells.Cell) *left {
 	g := e.fleet.Load().byName[m.Agent]
 	if m.Harness {
 		g = e.noAgent
@@ -81,6 +119,7 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 		g = newAgent(goneAgent(m))
 	}
 	a := e.newActor(m.ID, g)
+	a.adopted = make(chan struct{})
 	lost, spooled := e.fromSpool(ctx, m.ID)
 	for i := range spooled { // what was admitted counts, recorded or not (X2)
 		m.Apply(spooled[i].fact, spooled[i].At)
@@ -91,12 +130,8 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	a.m, a.head, a.lost, a.behind, a.away = m, r.Head, lost, rowEvery, true
 	a.used.missed(lost.calls...)
 	a.publish()
-	if c != nil && m.Phase == mission.PhaseQueued { // of a start that was given up
-		left := c
-		c = nil
-		e.goRun(func(ctx context.Context) { e.endCell(ctx, left) })
-	}
-	if c != nil {
+	l := &left{a: a, cell: c, row: r.Head}
+	if c != nil && m.Phase != mission.PhaseQueued {
 		a.setCell(c)
 	}
 	e.mu.Lock()
@@ -108,7 +143,6 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 	if m.Latched() {
 		a.setLatch()
 	}
-	overtaken := false // a stop of a task that was stopped already, by another
 	if t := e.buried(m.ID); t != nil && !m.Terminal() {
 		w := &stopWish{stop: t.Stop, at: t.At, held: make(chan struct{})}
 		w.once.Do(func() { close(w.held) })
@@ -116,58 +150,83 @@ func (e *Engine) adopt(ctx context.Context, m mission.Mission, r store.MissionRo
 			a.stopWish.Store(w)
 			a.setLatch()
 		} else {
-			overtaken = m.Stop.Done // else its ladder takes the tombstone away
+			l.overtaken = m.Stop.Done // else its ladder takes the tombstone away
 		}
 	}
+	switch {
+	case m.Terminal(), m.Harness:
+	case m.Phase == mission.PhaseQueued && !a.latch.Load():
+		l.slot, _ = g.enter(a, true)
+	case m.Phase != mission.PhaseBetween || m.Next == mission.NextNow:
+		g.occupy(a)
+	}
+	return l
+}
+
+// adopt verifies one mission's journal and starts what it needs.
+func (e *Engine) adopt(ctx context.Context, l *left) {
+	a, c := l.a, l.cell
+	m := *a.state()
+	if c != nil && m.Phase == mission.PhaseQueued { // of a start that was given up
+		given := c
+		c = nil
+		e.goRun(func(ctx context.Context) { e.endCell(ctx, given) })
+	}
+	adopted := sync.OnceFunc(func() { close(a.adopted) })
+	defer adopted()
 	err := e.opts.Store.VerifyRecent(ctx, m.ID)
-	if err == nil && m.Sequence > 0 && m.Sequence < r.Head.Sequence {
+	if err == nil && m.Sequence > 0 && m.Sequence < l.row.Sequence {
 		err = fmt.Errorf("its events behind %d are not known to this version", m.Sequence)
 	}
 	if err == nil && !m.Terminal() {
-		err = e.saysEnded(ctx, m.ID, r.Head)
+		err = e.saysEnded(ctx, m.ID, l.row)
 	}
 	if err != nil {
 		e.quarantine(a, c, err)
 		return
 	}
-	if overtaken {
+	if l.overtaken {
 		e.unbury(m.ID) // it would stop the task again once it is restarted
 	}
-	if m.Terminal() { // its end is told; access is still to be taken back
+	switch {
+	case m.Terminal(): // its end is told; access is still to be taken back
 		e.goRun(func(ctx context.Context) {
 			defer close(a.done)
 			e.finish(ctx, a)
 		})
-		return
-	}
-	if m.Harness {
+	case m.Harness:
 		close(a.done)
 		e.restoreTask(a, &m)
-		return
-	}
-	if m.Phase == mission.PhaseQueued && !a.latch.Load() {
-		if err := a.commit(e.reconnect(a, "", 0), nil); err != nil {
+		adopted()
+		e.adoptRules(a)
+		e.closeOrphans(a)
+	case l.slot != nil:
+		adopted()
+		again := e.reconnect(a, "", 0)
+		err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+			if a.latch.Load() { // stopped meanwhile
+				return nil, nil
+			}
+			return again(m)
+		}, nil)
+		if err != nil {
 			e.log.Error("queued mission could not be taken up", "mission", m.ID, "error", err)
 		}
 		e.adoptRules(a)
-		slot, _ := g.enter(a, true)
-		e.goRun(func(ctx context.Context) { e.run(ctx, a, slot) })
-		return
+		e.goRun(func(ctx context.Context) { e.run(ctx, a, l.slot) })
+	default:
+		e.goRun(func(ctx context.Context) {
+			defer close(a.done)
+			switch {
+			case a.latch.Load():
+			case m.Phase == mission.PhaseBetween:
+				e.takeUpBetween(ctx, a)
+			default:
+				e.takeUp(ctx, a, c)
+			}
+			e.conclude(ctx, a)
+		})
 	}
-	if m.Phase != mission.PhaseBetween || m.Next == mission.NextNow {
-		g.occupy(a)
-	}
-	e.goRun(func(ctx context.Context) {
-		defer close(a.done)
-		switch {
-		case a.latch.Load():
-		case m.Phase == mission.PhaseBetween:
-			e.takeUpBetween(ctx, a)
-		default:
-			e.takeUp(ctx, a, c)
-		}
-		e.conclude(ctx, a)
-	})
 }
 
 // restoreTask brings a harness task back stopped. A stop that a crash has cut
@@ -184,17 +243,17 @@ func (e *Engine) restoreTask(a *actor, m *mission.Mission) {
 		a.stopWish.Store(w)
 	}
 	a.setLatch()
-	err := a.commit(func(m *mission.Mission) ([]mission.Fact, error) {
+	a.mu.Lock() // nothing of others comes before it
+	err := a.commitLocked(func(m *mission.Mission) ([]mission.Fact, error) {
 		if w.unwritten(m) {
 			return m.StopNow(w.stop)
 		}
 		return m.RestoreHarness(newUUID())
 	}, nil)
+	a.mu.Unlock()
 	if err != nil {
 		e.log.Error("harness task could not be restored as stopped; it stays stopped", "task", m.ID, "error", err)
 	}
-	e.adoptRules(a)
-	e.closeOrphans(a)
 	if r := m.Task.Revocation; unfinished || r != nil && r.State != "done" {
 		e.goRun(func(ctx context.Context) { e.ladder(ctx, a) })
 	}
@@ -242,6 +301,11 @@ func (e *Engine) reconnect(a *actor, checkpointID string, offset uint64) decisio
 		if err != nil {
 			return nil, err
 		}
+		if e.opts.HandedOver { // as after a planned end, without having told anybody of one
+			was := *m
+			was.Suspended, was.CheckpointID = true, checkpointID
+			m = &was
+		}
 		return m.Reconnect(checkpointID, offset, sp.MaxResumes, sp.Restore == "latched", e.now())
 	}
 }
@@ -253,7 +317,9 @@ func (e *Engine) takeUp(ctx context.Context, a *actor, c *cells.Cell) {
 	if neverStarted(a.state(), c) {
 		s, err = e.startAnew(ctx, a, c)
 	} else {
+		leave := e.inTurn(a, c)
 		s, err = e.rejoin(ctx, a, c)
+		leave()
 	}
 	switch {
 	case err == nil && s != nil:
@@ -277,6 +343,26 @@ func (e *Engine) takeUp(ctx context.Context, a *actor, c *cells.Cell) {
 		}
 	default:
 		e.failStart(a, err)
+	}
+}
+
+// atOnce is how many missions of one instance are taken up at a time while
+// dispatches are served already; more would only make these wait.
+const atOnce = 8
+
+// inTurn waits for a mission's turn to be taken up. A driver that hangs keeps its
+// own missions waiting and no others.
+func (e *Engine) inTurn(a *actor, c *cells.Cell) (leave func()) {
+	if !e.opts.HandedOver || c == nil {
+		return func() {}
+	}
+	v, _ := e.turns.LoadOrStore(c.Instance, make(chan struct{}, atOnce))
+	turns := v.(chan struct{})
+	select {
+	case turns <- struct{}{}:
+		return func() { <-turns }
+	case <-a.launchCtx().Done():
+		return func() {}
 	}
 }
 

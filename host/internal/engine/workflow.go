@@ -160,6 +160,9 @@ func (s flowStore) Progress(ctx context.Context, owner workflow.Owner, work func
 	if a == nil {
 		return fmt.Errorf("mission %q: %w", string(owner), ErrConflict)
 	}
+	if err := a.awaitAdopted(); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.quarantined.Load() != nil {

@@ -45,14 +45,21 @@ func New(opt Options) *Executor {
 			x.remember(p)
 		}
 	}
-	if opt.Token != "" && x.configured() {
-		x.remember(opt.Token)
-		x.token.Store(&opt.Token)
-		x.handed.Store(&opt.Token)
-	}
 	x.serve = newServeClient(opt.Endpoint, x.redact)
 	x.inbox = newInbox(x)
+	x.Adopt(opt.Token)
 	return x
+}
+
+// Adopt takes the token of a registration over that an earlier process of this
+// host has; empty: none. It comes before Run.
+func (x *Executor) Adopt(token string) {
+	if token == "" || !x.configured() {
+		return
+	}
+	x.remember(token)
+	x.token.Store(&token)
+	x.handed.Store(&token)
 }
 
 // Token is that of the registration, to hand over to the next process of this

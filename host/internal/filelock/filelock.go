@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tries is how often, 10 ms apart, a lock is tried whose owner is not there.
+// tries is how often, 10 ms apart, a lock is tried that another process has.
 const tries = 100
 
 // HeldError says that another process has the lock.
@@ -49,9 +49,10 @@ func Take(path string) (*os.File, error) {
 			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 		}
 		// A pid that is not there: the owner is about to write its own, or it was
-		// killed while a child of it had not come to exec yet. Both pass.
+		// killed while a child of it had not come to exec yet. One that is there may
+		// be about to end: it was killed with the process that guards it. All pass.
 		pid := owner(f)
-		if pid == 0 && try < tries {
+		if pid != os.Getpid() && try < tries {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}

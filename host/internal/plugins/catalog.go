@@ -48,6 +48,9 @@ type Options struct {
 	// none.
 	RequireLock func(config.Instance) bool
 
+	// Beside: the catalog of the process before still runs in the same directories.
+	Beside bool
+
 	// Deadlines that are zero take their defaults.
 	Deadlines Deadlines
 }

@@ -117,12 +117,13 @@ func (i *instance) viewState() (State, string) {
 }
 
 // adopt makes a process the current one; its image becomes the instance's. The
-// caller takes care of what was there before.
-func (i *instance) adopt(p *process, img *image) {
+// caller takes care of what was there before. health is what it has said already;
+// nil: nothing yet.
+func (i *instance) adopt(p *process, img *image, health *pluginv1.HealthResponse) {
 	i.change(func() {
 		i.state, i.current, i.image = Starting, p, img
 		i.features, i.needs = p.description.GetFeatures(), p.description.GetNeeds()
-		i.health, i.hung, i.fault, i.ready, i.retryAt = nil, "", nil, true, time.Time{}
+		i.health, i.hung, i.fault, i.ready, i.retryAt = health, "", nil, true, time.Time{}
 	})
 	i.catalog.running.Add(3)
 	go i.watchHealth(p)

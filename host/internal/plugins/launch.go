@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	hclog "github.com/hashicorp/go-hclog"
@@ -132,7 +134,13 @@ func (c *Catalog) prepareDirs() error {
 			return err
 		}
 	}
-	c.socketDir = filepath.Join(c.options.RunDir, "s")
+	c.socketDir = filepath.Join(c.options.RunDir, socketsName)
+	if c.options.Beside {
+		c.socketDir += strconv.Itoa(os.Getpid())
+		c.ownSocketDir = true
+	} else if err := c.sweepSockets(); err != nil {
+		return err
+	}
 	if len(c.socketDir) > maxSocketDir {
 		dir, err := os.MkdirTemp("/tmp", "airlock-")
 		if err != nil {
@@ -148,6 +156,21 @@ func (c *Catalog) prepareDirs() error {
 		mode = 0o711
 	}
 	return os.Mkdir(c.socketDir, mode)
+}
+
+// socketsName is the directory of sockets below RunDir, and how those begin that
+// were made beside another catalog's.
+const socketsName = "s"
+
+// sweepSockets removes the sockets of catalogs that ran beside others.
+func (c *Catalog) sweepSockets() error {
+	dirs, err := filepath.Glob(filepath.Join(c.options.RunDir, socketsName+"[0-9]*"))
+	for _, dir := range dirs {
+		if _, bad := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), socketsName)); bad == nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return err
 }
 
 // uid is the user that a runtime or revoker plugin runs as; nil: the host's.

@@ -3,6 +3,7 @@ package plugins
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -218,6 +219,7 @@ func TestAStoppedPluginIsUnavailableAndHarmsNoOther(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	awaitStopped(t, pid)
 	err := inspect(t, r, "isolation.good.a")
 	if status.Code(err) != codes.DeadlineExceeded || !strings.HasPrefix(status.Convert(err).Message(), "isolation.good.a: ") {
 		t.Errorf("a call of a stopped plugin: %v", err)
@@ -327,4 +329,23 @@ func TestTwoInstancesOfADriverAreTwoProcesses(t *testing.T) {
 	if s := r.status("isolation.good.b"); s.PID != b.PID {
 		t.Error("the other instance was replaced")
 	}
+}
+
+// awaitStopped waits until every thread of a process has stopped, which the
+// signal's sender does not.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		stopped := 0
+		for _, task := range tasks {
+			if text, err := os.ReadFile(task); err == nil && strings.Contains(string(text), ") T ") {
+				stopped++
+			}
+		}
+		if stopped > 0 && stopped == len(tasks) {
+			return
+		}
+	}
+	t.Fatal("the process does not stop")
 }

@@ -161,11 +161,14 @@ func (i *instance) replace(spec config.Instance) error {
 		i.aside(fault)
 		return fault
 	}
+	// Before it is the current one: there is no moment at which the instance does
+	// not say how it is, and no mission is refused for that.
+	health := i.firstHealth(p)
 	old, oldImage := i.process(), i.takeImage()
 	i.mu.Lock()
 	i.spec, i.pending = spec, nil
 	i.mu.Unlock()
-	i.adopt(p, img)
+	i.adopt(p, img, health)
 	if old != nil {
 		i.catalog.running.Add(1)
 		go i.retire(old, oldImage)

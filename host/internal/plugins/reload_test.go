@@ -37,6 +37,10 @@ func TestReloadTakesTheNewExecutable(t *testing.T) {
 				calls <- err
 				return
 			}
+			if _, err := r.Capabilities("isolation.good.a"); err != nil { // a dispatch would be refused
+				calls <- err
+				return
+			}
 		}
 		calls <- nil
 	}()

@@ -69,7 +69,7 @@ func (i *instance) ensure() *Fault {
 	if fault != nil {
 		return fault
 	}
-	i.adopt(p, img)
+	i.adopt(p, img, nil)
 	return nil
 }
 

@@ -33,6 +33,24 @@ func (i *instance) watchHealth(p *process) {
 	}
 }
 
+// firstHealth waits for the first thing that a process says of its health.
+func (i *instance) firstHealth(p *process) *pluginv1.HealthResponse {
+	ctx, cancel := context.WithTimeout(i.ctx, i.catalog.deadlines.Health)
+	defer cancel()
+	stream, err := pluginv1.NewPluginClient(p.conn).Health(ctx, &pluginv1.HealthRequest{})
+	var h *pluginv1.HealthResponse
+	if err == nil {
+		h, err = stream.Recv()
+	}
+	switch {
+	case err == nil:
+		return checkHealth(h)
+	case ctx.Err() != nil:
+		return unwell(fmt.Sprintf("it reported no health within %s", i.catalog.deadlines.Health))
+	}
+	return unwell(fmt.Sprintf("its health stream broke: %v", err))
+}
+
 func (i *instance) followHealth(p *process) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

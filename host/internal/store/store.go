@@ -68,6 +68,9 @@ type Store struct {
 	pending       pending
 	closing       sync.Once
 	closed        error
+	gone          bool // let go of
+	releasing     sync.Once
+	released      error
 }
 
 const (
@@ -83,6 +86,21 @@ const (
 // a copy before it migrates an older schema, and refuses a newer one
 // (ErrSchema) and a damaged file (ErrDamaged).
 func Open(opts Options) (*Store, error) {
+	s, err := newStore(opts)
+	if err != nil {
+		return nil, err
+	}
+	if s.lock, err = lockDir(s.opts.Dir); err != nil {
+		return nil, err
+	}
+	if err := s.damaged(s.open()); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", s.path(), err), s.release())
+	}
+	return s, nil
+}
+
+// newStore fills the options in; nothing is open yet.
+func newStore(opts Options) (*Store, error) {
 	if opts.Log == nil {
 		opts.Log = hclog.NewNullLogger()
 	}
@@ -106,22 +124,14 @@ func Open(opts Options) (*Store, error) {
 	if err := privateDir(dir); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	lock, err := lockDir(dir)
-	if err != nil {
-		return nil, err
-	}
 	s := &Store{
 		opts:  opts,
 		log:   opts.Log,
-		lock:  lock,
 		blobs: blobDir{dir: filepath.Join(dir, "blobs"), held: &heldBlobs{}},
 		space: space{dir: dir, size: opts.Ballast},
 	}
 	s.follow.tasks = map[string]chan struct{}{}
 	s.pending.tasks = map[int64]span{}
-	if err := s.damaged(s.open()); err != nil {
-		return nil, errors.Join(fmt.Errorf("open store %s: %w", s.path(), err), s.release())
-	}
 	return s, nil
 }
 
@@ -147,20 +157,31 @@ func (s *Store) open() error {
 	if err := quickCheck(c); err != nil {
 		return errors.Join(err, c.close())
 	}
-	if s.w, err = newWriter(s, c); err != nil {
+	if err := s.connect(c); err != nil {
 		return errors.Join(err, c.close())
 	}
+	if err := s.w.load(); err != nil {
+		return errors.Join(err, s.readers.Close(), c.close())
+	}
+	go s.w.run()
+	return nil
+}
+
+// connect prepares the writer's statements over its connection, and the readers.
+func (s *Store) connect(c *conn) (err error) {
+	if s.w, err = newWriter(s, c); err != nil {
+		return err
+	}
 	if s.file, err = os.Stat(s.path()); err != nil {
-		return errors.Join(err, c.close())
+		return err
 	}
 	s.readers, err = sql.Open("sqlite", dsn(s.path(), readerCache)+"&_query_only=1")
 	if err != nil {
-		return errors.Join(err, c.close())
+		return err
 	}
 	s.readers.SetMaxOpenConns(readerMax)
 	s.readers.SetMaxIdleConns(readerMax)
 	s.readers.SetConnMaxIdleTime(readerIdle)
-	go s.w.run()
 	return nil
 }
 
@@ -222,12 +243,33 @@ func (s *Store) poisonBy(cause error) error {
 // and releases the data directory.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
-		s.w.close()
-		s.follow.close()
-		s.outbox.close()
+		if !s.gone {
+			s.w.close()
+			s.follow.close()
+			s.outbox.close()
+		}
 		s.closed = errors.Join(s.readers.Close(), s.w.c.close(), s.release())
 	})
 	return s.closed
 }
 
-func (s *Store) release() error { return s.lock.Release() }
+// LetGo releases the data directory for another process, after the commits that
+// the writer has taken; the others are refused. It leaves SQLite's log as it is
+// and its connections open, so that nothing is copied while somebody waits. Close
+// must follow, whenever it suits.
+func (s *Store) LetGo() error {
+	s.gone = true
+	s.w.stop()
+	s.follow.close()
+	s.outbox.close()
+	return s.release()
+}
+
+func (s *Store) release() error {
+	s.releasing.Do(func() {
+		if s.lock != nil {
+			s.released = s.lock.Release()
+		}
+	})
+	return s.released
+}

@@ -66,20 +66,22 @@ func newWriter(s *Store, c *conn) (*writer, error) {
 	w.works = map[string]*stmt{}
 	w.cache = cache{tasks: map[string]*task{}, max: s.opts.cacheMax}
 	w.written, _ = c.dc.(sqlite.DBStatus)
-	if err := w.sql.prepare(c); err != nil {
-		return nil, err
-	}
-	n, err := c.ints(`SELECT (SELECT max(coalesce((SELECT max(no) FROM tasks), 0), coalesce((SELECT max(task_no) FROM retired), 0))),
+	return w, w.sql.prepare(c)
+}
+
+// load reads what the writer goes on from.
+func (w *writer) load() error {
+	n, err := w.c.ints(`SELECT (SELECT max(coalesce((SELECT max(no) FROM tasks), 0), coalesce((SELECT max(task_no) FROM retired), 0))),
 		(SELECT max(coalesce((SELECT max(id) FROM events), 0), coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'events_to'), 0))),
 		(SELECT coalesce(max(value), 0) FROM (SELECT max(id) AS value FROM outbox UNION ALL SELECT max(id) FROM undeliverable UNION ALL SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'outbox_to')),
 		(SELECT count(*) FROM undeliverable)`)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	w.nextNo, w.nextEvent, w.nextOutbox = n[0]+1, n[1]+1, n[2]+1
 	w.outboxTo = n[2]
-	s.undeliverable.Store(n[3])
-	return w, w.loadPending()
+	w.s.undeliverable.Store(n[3])
+	return w.loadPending()
 }
 
 func (w *writer) run() {
@@ -117,6 +119,14 @@ func (w *writer) gather(n int) {
 
 // close takes no more requests, answers those that wait, and ends run.
 func (w *writer) close() {
+	w.stop()
+	if w.s.poison.Load() == nil {
+		w.checkpoint()
+	}
+}
+
+// stop takes no more commits and ends the goroutine.
+func (w *writer) stop() {
 	w.q.mu.Lock()
 	w.q.closed = true
 	w.q.mu.Unlock()
@@ -125,9 +135,6 @@ func (w *writer) close() {
 	default:
 	}
 	<-w.done
-	if w.s.poison.Load() == nil {
-		w.checkpoint()
-	}
 }
 
 // idle is what is done while nobody waits.

@@ -24,7 +24,9 @@ type Mirror struct {
 	mu       sync.Mutex
 	missions map[string]Record
 	err      error // of the last write
-	writes   int
+	// abandoned: nothing is written any more.
+	abandoned bool
+	writes    int
 
 	dirty chan struct{} // capacity 1
 	stop  chan struct{}
@@ -88,6 +90,15 @@ func (m *Mirror) Close() error {
 	return m.Err()
 }
 
+// Abandon ends the goroutine and writes nothing more: another process keeps the
+// file from now on, and writes it whole.
+func (m *Mirror) Abandon() {
+	m.mu.Lock()
+	m.abandoned = true
+	m.mu.Unlock()
+	_ = m.Close()
+}
+
 func (m *Mirror) changed() {
 	select {
 	case m.dirty <- struct{}{}:
@@ -133,6 +144,10 @@ func (m *Mirror) writeIfDirty() {
 
 func (m *Mirror) write() {
 	m.mu.Lock()
+	if m.abandoned {
+		m.mu.Unlock()
+		return
+	}
 	b, err := json.MarshalIndent(m.missions, "", "  ")
 	m.writes++
 	m.mu.Unlock()
