@@ -152,7 +152,7 @@ func (s *Server) dispatchMission(w http.ResponseWriter, r *http.Request, op *Ope
 	if err != nil {
 		return err
 	}
-	a, err := s.opts.Engine.Accept(r.Context(), d)
+	a, err := s.opts.Engine.Accept(context.WithoutCancel(r.Context()), d) // what was read is answered, although the host ends
 	if refused := (*engine.Refusal)(nil); errors.As(err, &refused) && refused.Kind == engine.RefusedConflict && op.Restricted() {
 		if _, seen := s.visible(r.Context(), op, d.MissionID); seen != nil {
 			return coded(http.StatusConflict, "id_taken", "mission_id is in use")

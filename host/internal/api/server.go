@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -118,25 +119,72 @@ func (s *Server) Serve(ctx context.Context, l Listeners, grace time.Duration) er
 		if one.l == nil {
 			continue
 		}
-		srv := s.httpServer(one.h)
+		srv, open := s.httpServer(one.h), &conns{}
+		srv.ConnState = open.note
 		g.Go(func() error {
-			if err := srv.Serve(one.l); !errors.Is(err, http.ErrServerClosed) {
-				return fmt.Errorf("listener %s: %w", one.l.Addr(), err)
+			err := srv.Serve(one.l)
+			if gctx.Err() != nil && (errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed)) {
+				return nil
 			}
-			return nil
+			return fmt.Errorf("listener %s: %w", one.l.Addr(), err)
 		})
 		g.Go(func() error {
 			<-gctx.Done()
-			s.end()
-			sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-			defer cancel()
-			if srv.Shutdown(sctx) != nil {
-				_ = srv.Close()
-			}
+			s.wind(srv, one.l, open, newWait, grace)
 			return nil
 		})
 	}
 	return g.Wait()
+}
+
+// newWait is how long a connection may take, once nobody is accepted any more, to
+// send what it came for.
+const newWait = 250 * time.Millisecond
+
+// wind ends a server without dropping a request: http.Server.Shutdown would drop
+// one that is being read, and whoever sent it could not
+// know whether it counts.
+func (s *Server) wind(srv *http.Server, l net.Listener, open *conns, first, grace time.Duration) {
+	_ = l.Close()
+	srv.SetKeepAlivesEnabled(false) // closes idle ones, and the others with their answer
+	open.until(first, func(states map[http.ConnState]int) bool { return states[http.StateNew] == 0 })
+	s.end()
+	open.until(grace, func(states map[http.ConnState]int) bool { return states[http.StateActive] == 0 })
+	_ = srv.Close()
+}
+
+// conns are a server's open connections, with their states.
+type conns struct {
+	mu   sync.Mutex
+	open map[net.Conn]http.ConnState
+}
+
+func (c *conns) note(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if state == http.StateClosed || state == http.StateHijacked {
+		delete(c.open, conn)
+		return
+	}
+	if c.open == nil {
+		c.open = map[net.Conn]http.ConnState{}
+	}
+	c.open[conn] = state
+}
+
+// until waits until the connections are as wanted, no longer than that.
+func (c *conns) until(most time.Duration, wanted func(states map[http.ConnState]int) bool) {
+	for end := time.Now().Add(most); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		states := map[http.ConnState]int{}
+		c.mu.Lock()
+		for _, state := range c.open {
+			states[state]++
+		}
+		c.mu.Unlock()
+		if wanted(states) {
+			return
+		}
+	}
 }
 
 // httpServer has the time-outs that keep slow clients from holding on. There is

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -41,7 +42,7 @@ func (s *Server) createTask(w http.ResponseWriter, r *http.Request, op *Operator
 			return err
 		}
 	}
-	id, token, err := s.opts.Engine.CreateTask(r.Context(), t, op.Name)
+	id, token, err := s.opts.Engine.CreateTask(context.WithoutCancel(r.Context()), t, op.Name)
 	if err != nil {
 		return err
 	}

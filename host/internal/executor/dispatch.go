@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -79,7 +80,8 @@ func (x *Executor) Dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 	d.Capabilities = x.agentCapabilities(d.Capabilities)
 
-	got, err := x.opt.Engine.Accept(r.Context(), d)
+	// A host that ends, or is taken over, still answers what it has read.
+	got, err := x.opt.Engine.Accept(context.WithoutCancel(r.Context()), d)
 	if err != nil {
 		x.refusal(err, d).write(w)
 		return
