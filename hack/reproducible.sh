@@ -6,8 +6,10 @@ cd "$(dirname "$0")/.."
 tools=$PWD/bin/tools
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+commit=$(git rev-parse HEAD) # both of the same one, whatever is committed meanwhile
 for n in 1 2; do
 	git clone -q . "$work/$n"
+	git -C "$work/$n" checkout -q --detach "$commit"
 	mkdir -p "$work/$n/bin"
 	ln -s "$tools" "$work/$n/bin/tools"
 	echo "build $n"
