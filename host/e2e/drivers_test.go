@@ -113,6 +113,7 @@ agent %q {
 `, agent, isolation, lines)
 	}
 	r := newRig(t, settings{runtime: prompts, extra: text + extra, orc: optionsWithAgentID()})
+	r.patience = 4 // a VM without KVM is slow beside everything else
 	t.Cleanup(r.leftovers)
 	r.until("all plugins are there", r.allHealthy)
 	return r

@@ -106,7 +106,8 @@ var newPackages = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	err = errors.Join(os.Symlink(filepath.Join(bin, "plugins"), filepath.Join(newer, "plugins")),
-		os.Symlink(filepath.Join(bin, "airlock-cell"), filepath.Join(newer, "airlock-cell")))
+		os.Symlink(filepath.Join(bin, "airlock-cell"), filepath.Join(newer, "airlock-cell")),
+		os.Symlink(filepath.Join(bin, "airlock-verify"), filepath.Join(newer, "airlock-verify")))
 	if err != nil {
 		return "", err
 	}
