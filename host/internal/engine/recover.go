@@ -412,9 +412,14 @@ func (e *Engine) rejoin(ctx context.Context, a *actor, c *cells.Cell) (*liveSess
 	if err != nil {
 		return nil, err
 	}
+	found := *c // whoever freezes the cell meanwhile reads the one before
+	c = &found
 	st, gone, err := e.findCell(ctx, a, c)
 	if err != nil {
 		return nil, err
+	}
+	if !gone {
+		a.setCell(c)
 	}
 	m := a.state()
 	if gone {
