@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -69,10 +70,11 @@ func (c composite) after() workflow.CompleteMessage {
 // commits, or while main runs.
 func compositeChild(dir string) error {
 	at, nth := store.Point(os.Getenv("AIRLOCK_POINT")), os.Getenv("AIRLOCK_COMMIT")
-	armed, commits := false, 0
+	var armed atomic.Bool // the start's own commits do not count
+	commits := 0
 	kill := func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} }
 	_, k, err := openHost(filepath.Join(dir, "data"), func(p store.Point) error {
-		if !armed {
+		if !armed.Load() {
 			return nil
 		}
 		if p == store.PointBegun {
@@ -94,7 +96,7 @@ func compositeChild(dir string) error {
 	if err := json.Unmarshal(text, &c); err != nil {
 		return err
 	}
-	armed = true
+	armed.Store(true)
 	return c.run(k, "n", func() error {
 		err := os.WriteFile(filepath.Join(dir, "effect"), []byte("x"), 0o600)
 		if nth == "main" {
