@@ -142,8 +142,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners, grace time.Duration) er
 const newWait = 250 * time.Millisecond
 
 // wind ends a server without dropping a request: http.Server.Shutdown would drop
-// one that is being read, and whoever sent it could not
-// know whether it counts.
+// one that is being read, and whoever sent it could not know whether it counts.
 func (s *Server) wind(srv *http.Server, l net.Listener, open *conns, first, grace time.Duration) {
 	_ = l.Close()
 	srv.SetKeepAlivesEnabled(false) // closes idle ones, and the others with their answer

@@ -292,7 +292,7 @@ func (h *host) newEngine() (err error) {
 		return err
 	}
 	beside := filepath.Dir(h.cfg.Governance.Head.File)
-	h.engine = engine.New(engine.Options{Config: h.cfg, Rules: h.rules, HandedOver: h.opts.Handed.after(), SealKey: h.sealKey, WorkflowKey: h.workflowKey,
+	h.engine = engine.New(engine.Options{Config: h.cfg, Rules: h.rules, HandedOver: h.opts.Handed.takesOver(), SealKey: h.sealKey, WorkflowKey: h.workflowKey,
 		StopsDir: filepath.Join(beside, "stops"), SpoolDir: filepath.Join(beside, "spool"), Dialer: h.dialer, HostID: h.id, BootID: bootID(), Store: h.store,
 		Plugins: h.catalog, Cells: h.cells, Log: h.log.Named("engine"), Changed: h.mirrorMission, Committed: h.committed,
 		Now: h.clock, Hook: h.fail})

@@ -149,10 +149,6 @@ func (h *Handover) token() string {
 // one is ready.
 func (h *Handover) takesOver() bool { return h != nil && h.link != nil }
 
-// after says that the process before has let go in good order, without an end
-// that anybody was told of.
-func (h *Handover) after() bool { return h.takesOver() }
-
 // wait says that this process is ready, with the plugins that are not well, and
 // waits until the one before has let go.
 func (h *Handover) wait(ctx context.Context, unwell map[string]string) error {

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Dir is a directory that was taken for this process. The directory itself is
@@ -27,24 +24,16 @@ func TakeDir(path, name string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	for try := 0; ; try++ {
-		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			break
+	err = lock(dir, path, func() int {
+		f, err := os.Open(filepath.Join(path, name))
+		if err != nil {
+			return 0
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), dir.Close())
-		}
-		pid := 0
-		if f, err := os.Open(filepath.Join(path, name)); err == nil {
-			pid = owner(f)
-			_ = f.Close()
-		}
-		if pid == 0 && try < tries { // see Take
-			time.Sleep(10 * time.Millisecond)
-			continue
-		}
-		return nil, errors.Join(HeldError{Path: path, PID: pid}, dir.Close())
+		defer f.Close()
+		return owner(f)
+	})
+	if err != nil {
+		return nil, err
 	}
 	file, err := Take(filepath.Join(path, name))
 	if err != nil {

@@ -40,23 +40,8 @@ func Take(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for try := 0; ; try++ {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
-		}
-		// A pid that is not there: the owner is about to write its own, or it was
-		// killed while a child of it had not come to exec yet. One that is there may
-		// be about to end: it was killed with the process that guards it. All pass.
-		pid := owner(f)
-		if pid != os.Getpid() && try < tries {
-			time.Sleep(10 * time.Millisecond)
-			continue
-		}
-		return nil, errors.Join(HeldError{Path: path, PID: pid}, f.Close())
+	if err := lock(f, path, func() int { return owner(f) }); err != nil {
+		return nil, err
 	}
 	err = f.Truncate(0)
 	if err == nil {
@@ -66,6 +51,27 @@ func Take(path string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), f.Close())
 	}
 	return f, nil
+}
+
+// lock locks an open file, or closes it. Another process's lock is tried again: a
+// pid that is not there has an owner that is about to write its own, or that was
+// killed while a child of it had not come to exec yet; one that is there may be
+// about to end, killed with the process that guards it. All pass.
+func lock(f *os.File, path string, owner func() (pid int)) error {
+	for try := 0; ; try++ {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+		}
+		pid := owner()
+		if pid == os.Getpid() || try >= tries {
+			return errors.Join(HeldError{Path: path, PID: pid}, f.Close())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // owner reads the pid, 0 if there is no such process.

@@ -191,14 +191,17 @@ func (t *Task) ResolveInvocation(invocationID, outcome, explanation, actor strin
 	default:
 		return nil, fmt.Errorf("outcome must be succeeded, failed, outcome_unknown or definitely_not_started, it is %q", outcome)
 	}
+	resolved := func(decisionID string) ([]Fact, error) {
+		return []Fact{Resolved{V: version, InvocationID: invocationID, DecisionID: decisionID, Outcome: outcome, Explanation: explanation, Actor: actor}}, nil
+	}
 	for _, i := range t.Unresolved {
 		if i.ID == invocationID {
-			return []Fact{Resolved{V: version, InvocationID: i.ID, DecisionID: i.DecisionID, Outcome: outcome, Explanation: explanation, Actor: actor}}, nil
+			return resolved(i.DecisionID)
 		}
 	}
 	for _, a := range t.Actions { // it was reported as not known: an operator may know better
 		if a.InvocationID == invocationID && a.Unknown {
-			return []Fact{Resolved{V: version, InvocationID: a.InvocationID, DecisionID: a.DecisionID, Outcome: outcome, Explanation: explanation, Actor: actor}}, nil
+			return resolved(a.DecisionID)
 		}
 	}
 	for _, i := range t.Running {

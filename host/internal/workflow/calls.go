@@ -246,7 +246,6 @@ func (k *Keeper) inFlight(owner Owner, in GetOutcome) *CallOutcome {
 func (k *Keeper) Recover(tx Tx) error {
 	now := k.now()
 	for _, state := range []string{callOpen, callIntended, callStarted} { // what was handed off went with the host that had it
-
 		rows, err := tx.List(Query{Table: TableInvocations, By: ByState, Key: state})
 		if err != nil {
 			return err
